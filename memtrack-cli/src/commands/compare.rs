@@ -6,7 +6,7 @@ use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_oddities, mention_samples, report_error};
+use crate::report::{mention_inconsistencies, mention_samples, report_error};
 use crate::scrub;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let report_error = |error| report_error(&args.before, error);
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(report_error)?;
-        mention_oddities(&odd, streams);
+        mention_inconsistencies(&odd, streams);
         mention_any_samples(&before, &after, streams);
         return Ok(Exit::Success);
     }
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         mention_any_samples(&before, &after, streams);
     }
     for usage in [&usage_gone, &usage_new] {
-        mention_oddities(&usage.odd, streams);
+        mention_inconsistencies(&usage.odd, streams);
     }
     Ok(Exit::Success)
 }

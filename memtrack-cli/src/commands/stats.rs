@@ -5,7 +5,7 @@ use crate::answers;
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::report::{mention_oddities, mention_samples};
+use crate::report::{mention_inconsistencies, mention_samples};
 use memtrack_core::viz::Stats;
 
 /// Loads the snapshot and prints the statistics.
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stats.write_text(&mut streams.stdout)?;
         writeln!(streams.stdout)?;
     }
-    mention_oddities(&stats.odd, streams);
+    mention_inconsistencies(&stats.odd, streams);
     mention_samples(&snapshot, streams);
     Ok(Exit::Success)
 }

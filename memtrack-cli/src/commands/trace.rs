@@ -5,7 +5,7 @@ use crate::answers::{self, AnswerSchema};
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::{mention_oddities, mention_samples, report_error};
+use crate::report::{mention_inconsistencies, mention_samples, report_error};
 use memtrack_core::viz::{trace, trace_json};
 
 /// Loads the snapshot and prints the events.
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         writeln!(streams.stdout)?;
         odd
     };
-    mention_oddities(&odd, streams);
+    mention_inconsistencies(&odd, streams);
     mention_samples(&snapshot, streams);
     Ok(Exit::Success)
 }

@@ -6,7 +6,7 @@ use crate::args::UsageArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_oddities, mention_samples, report_error};
+use crate::report::{mention_inconsistencies, mention_samples, report_error};
 use crate::scrub;
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
             Grouping::Segment => segments_folded(&snapshot, &mut streams.stdout),
             Grouping::Stream => memory_folded(&snapshot, &mut streams.stdout),
         };
-        mention_oddities(&folded.map_err(|error| report_error(path, error))?, streams);
+        mention_inconsistencies(&folded.map_err(|error| report_error(path, error))?, streams);
         mention_samples(&snapshot, streams);
         return Ok(Exit::Success);
     }
@@ -39,6 +39,6 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
     } else {
         flame::write(&flame.output, &usage.title(grouping.title()), &usage.lines(""), streams)?;
     }
-    mention_oddities(&usage.odd, streams);
+    mention_inconsistencies(&usage.odd, streams);
     Ok(Exit::Success)
 }

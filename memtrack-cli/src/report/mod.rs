@@ -7,7 +7,7 @@ use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
-use memtrack_core::viz::Oddities;
+use memtrack_core::viz::Inconsistencies;
 use std::io;
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
 }
 
 /// Warns on standard error about the oddities in a file.
-pub(crate) fn mention_oddities(odd: &Oddities, streams: &mut Streams<'_>) {
+pub(crate) fn mention_inconsistencies(odd: &Inconsistencies, streams: &mut Streams<'_>) {
     for line in odd.lines() {
         // Ignore a failure to print this warning, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));

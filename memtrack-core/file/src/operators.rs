@@ -262,9 +262,9 @@ pub(super) fn check_lines(lines: &[u8]) -> Result<(), Malformed> {
 }
 
 fn read_line<'a>(base_ticks: u64, bytes: &mut Bytes<'a>) -> Result<(u64, ThreadId, &'a [u8]), Malformed> {
-    let length = usize::try_from(bytes.number()?).map_err(|_| Malformed)?;
-    let ticks = bytes.delta(base_ticks)?;
-    let thread = ThreadId(bytes.number_u32()?);
+    let length = usize::try_from(bytes.read_number()?).map_err(|_| Malformed)?;
+    let ticks = bytes.read_delta(base_ticks)?;
+    let thread = ThreadId(bytes.read_u32()?);
     let (content, rest) = bytes.0.split_at_checked(length).ok_or(Malformed)?;
     bytes.0 = rest;
     Ok((ticks, thread, content))
@@ -272,9 +272,9 @@ fn read_line<'a>(base_ticks: u64, bytes: &mut Bytes<'a>) -> Result<(u64, ThreadI
 
 fn read_entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
     let mut bytes = Bytes(content);
-    Ok(Some(match bytes.byte()? {
-        ENTER => Entry::Enter(ScopeId(bytes.number_u32()?)),
-        LEAVE => Entry::Leave(ScopeId(bytes.number_u32()?)),
+    Ok(Some(match bytes.read_byte()? {
+        ENTER => Entry::Enter(ScopeId(bytes.read_u32()?)),
+        LEAVE => Entry::Leave(ScopeId(bytes.read_u32()?)),
         INPUTS => Entry::Inputs(read_tensors(&mut bytes)?),
         OUTPUTS => Entry::Outputs(read_tensors(&mut bytes)?),
         PARAMETER => {
@@ -297,11 +297,11 @@ fn read_entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
 }
 
 fn read_registration<'a>(bytes: &mut Bytes<'a>) -> Result<Registration<'a>, Malformed> {
-    Ok(Registration { owner: bytes.number()?, class: read_text(bytes)?, name: read_text(bytes)? })
+    Ok(Registration { owner: bytes.read_number()?, class: read_text(bytes)?, name: read_text(bytes)? })
 }
 
 fn read_text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
-    let length = bytes.count(1)?;
+    let length = bytes.read_count(1)?;
     let (text, rest) = bytes.0.split_at(length);
     bytes.0 = rest;
     std::str::from_utf8(text).map_err(|_| Malformed)
@@ -321,15 +321,15 @@ fn read_tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
 }
 
 fn read_tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
-    let flags = bytes.byte()?;
-    let identity = bytes.number()?;
+    let flags = bytes.read_byte()?;
+    let identity = bytes.read_number()?;
     // Types that a later version added are bytes to this version.
-    let dtype = Dtype::ALL.get(usize::from(bytes.byte()?)).copied().unwrap_or(Dtype::U8);
-    let device = DeviceId(!u16::try_from(bytes.number()?).map_err(|_| Malformed)?);
+    let dtype = Dtype::ALL.get(usize::from(bytes.read_byte()?)).copied().unwrap_or(Dtype::U8);
+    let device = DeviceId(!u16::try_from(bytes.read_number()?).map_err(|_| Malformed)?);
     let has = |flag: u8| flags & flag != 0;
-    let storage = if has(HAS_STORAGE) { Some(bytes.number()?) } else { None };
-    let storage_bytes = if has(HAS_STORAGE_BYTES) { Some(bytes.number()?) } else { None };
-    let rank = bytes.count(1)?;
+    let storage = if has(HAS_STORAGE) { Some(bytes.read_number()?) } else { None };
+    let storage_bytes = if has(HAS_STORAGE_BYTES) { Some(bytes.read_number()?) } else { None };
+    let rank = bytes.read_count(1)?;
     let sizes = read_dimensions(bytes, rank)?;
     let strides = if has(STRIDED) { Some(read_dimensions(bytes, rank)?) } else { None };
     let mut info = TensorInfo::new(identity, device, dtype, sizes);
@@ -343,7 +343,7 @@ fn read_tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
 
 fn read_dimensions(bytes: &mut Bytes<'_>, rank: usize) -> Result<Cow<'static, [usize]>, Malformed> {
     let numbers: Result<Vec<usize>, Malformed> =
-        (0..rank).map(|_| Ok(usize::try_from(bytes.number()?).unwrap_or(usize::MAX))).collect();
+        (0..rank).map(|_| Ok(usize::try_from(bytes.read_number()?).unwrap_or(usize::MAX))).collect();
     numbers.map(Cow::Owned)
 }
 

@@ -41,7 +41,7 @@ fn read_column<T>(
     let mut rows = Vec::with_capacity(count);
     let mut previous = 0;
     for _ in 0..count {
-        previous = bytes.delta(previous)?;
+        previous = bytes.read_delta(previous)?;
         rows.push(convert(previous)?);
     }
     Ok(rows)
@@ -85,10 +85,10 @@ pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(),
         }
     }
     let mut bytes = Bytes(payload);
-    let count = bytes.count(EventTable::COLUMNS)?;
+    let count = bytes.read_count(EventTable::COLUMNS)?;
     let mut source = Source { bytes, count };
     let read = EventTable::read_columns(&mut source)?;
-    source.bytes.end()?;
+    source.bytes.expect_end()?;
     events.append(read);
     Ok(())
 }
@@ -105,13 +105,13 @@ pub(super) fn read_stacks(
     mut each: impl FnMut(u64, Vec<u64>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
     let mut bytes = Bytes(payload);
-    let first = u64::from(bytes.number_u32()?);
-    let count = bytes.count(1)?;
+    let first = u64::from(bytes.read_u32()?);
+    let count = bytes.read_count(1)?;
     for row in 0..count as u64 {
-        let frames = bytes.count(1)?;
+        let frames = bytes.read_count(1)?;
         each(first + row, read_column(&mut bytes, frames, Ok)?)?;
     }
-    bytes.end()
+    bytes.expect_end()
 }
 
 /// Appends a row of SCOP; the caller writes the number of rows.
@@ -125,12 +125,12 @@ pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
 /// Reads SCOP.
 pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed> {
     let mut bytes = Bytes(payload);
-    let count = bytes.count(4)?;
+    let count = bytes.read_count(4)?;
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
-        let id = bytes.number_u32()?;
-        let parent = ScopeId(bytes.number_u32()?);
-        let kind = match bytes.byte()? {
+        let id = bytes.read_u32()?;
+        let parent = ScopeId(bytes.read_u32()?);
+        let kind = match bytes.read_byte()? {
             0 => ScopeKind::Operator,
             1 => ScopeKind::Module,
             2 => ScopeKind::Root,
@@ -138,9 +138,9 @@ pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
             4 => ScopeKind::Optimizer,
             _ => return Err(Malformed),
         };
-        rows.push((id, Scope { parent, kind, name: truncate_name(&bytes.text()?).to_owned() }));
+        rows.push((id, Scope { parent, kind, name: truncate_name(&bytes.read_text()?).to_owned() }));
     }
-    bytes.end()?;
+    bytes.expect_end()?;
     Ok(rows)
 }
 
@@ -154,14 +154,14 @@ pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
 /// Reads THRD.
 pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malformed> {
     let mut bytes = Bytes(payload);
-    let count = bytes.count(3)?;
+    let count = bytes.read_count(3)?;
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
-        let id = bytes.number_u32()?;
-        let os_id = bytes.number()?;
-        rows.push((id, Thread { name: truncate_name(&bytes.text()?).to_owned(), os_id }));
+        let id = bytes.read_u32()?;
+        let os_id = bytes.read_number()?;
+        rows.push((id, Thread { name: truncate_name(&bytes.read_text()?).to_owned(), os_id }));
     }
-    bytes.end()?;
+    bytes.expect_end()?;
     Ok(rows)
 }
 
@@ -183,8 +183,8 @@ pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
 /// Reads LIVE: returns its rows, and whether it is the last LIVE chunk.
 pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
     let mut bytes = Bytes(payload);
-    let last = bytes.byte()? != 0;
-    let count = bytes.count(9)?;
+    let last = bytes.read_byte()? != 0;
+    let count = bytes.read_count(9)?;
     let devices = read_column(&mut bytes, count, to_device_id)?;
     let addresses = read_column(&mut bytes, count, Ok)?;
     let sizes = read_column(&mut bytes, count, Ok)?;
@@ -194,7 +194,7 @@ pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malfor
     let ticks = read_column(&mut bytes, count, Ok)?;
     let block_flags = read_column(&mut bytes, count, to_flags)?;
     let pending = read_column(&mut bytes, count, |v| Ok(v != 0))?;
-    bytes.end()?;
+    bytes.expect_end()?;
     let row = |i: usize| LiveBlock {
         device: devices[i],
         address: addresses[i],
@@ -224,14 +224,14 @@ pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeS
 /// Reads SUMS: returns its rows, and whether they are the last rows.
 pub(super) fn read_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malformed> {
     let mut bytes = Bytes(payload);
-    let last = bytes.byte()? != 0;
-    let (ticks, folded) = (bytes.number()?, bytes.number()?);
-    let count = bytes.count(4)?;
+    let last = bytes.read_byte()? != 0;
+    let (ticks, folded) = (bytes.read_number()?, bytes.read_number()?);
+    let count = bytes.read_count(4)?;
     let devices = read_column(&mut bytes, count, to_device_id)?;
     let scopes = read_column(&mut bytes, count, to_u32)?;
     let allocated = read_column(&mut bytes, count, Ok)?;
     let allocations = read_column(&mut bytes, count, Ok)?;
-    bytes.end()?;
+    bytes.expect_end()?;
     let row = |i: usize| ScopeSum {
         device: devices[i],
         scope: ScopeId(scopes[i]),
@@ -255,14 +255,14 @@ pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
 /// Reads SEGM.
 pub(super) fn read_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     let mut bytes = Bytes(payload);
-    let count = bytes.count(6)?;
+    let count = bytes.read_count(6)?;
     let devices = read_column(&mut bytes, count, to_device_id)?;
     let addresses = read_column(&mut bytes, count, Ok)?;
     let sizes = read_column(&mut bytes, count, Ok)?;
     let streams = read_column(&mut bytes, count, Ok)?;
     let stacks = read_column(&mut bytes, count, to_u32)?;
     let ticks = read_column(&mut bytes, count, Ok)?;
-    bytes.end()?;
+    bytes.expect_end()?;
     let row = |i: usize| Segment {
         device: devices[i],
         address: addresses[i],
@@ -285,10 +285,10 @@ pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
 /// Reads EXPD: returns the devices and addresses of the segments.
 pub(super) fn read_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
     let mut bytes = Bytes(payload);
-    let count = bytes.count(2)?;
+    let count = bytes.read_count(2)?;
     let devices = read_column(&mut bytes, count, to_device_id)?;
     let addresses = read_column(&mut bytes, count, Ok)?;
-    bytes.end()?;
+    bytes.expect_end()?;
     Ok(devices.into_iter().zip(addresses).collect())
 }
 
@@ -302,7 +302,7 @@ pub(super) fn put_operators(out: &mut Vec<u8>, left_out: u64, base_ticks: u64, l
 /// Reads OPER: returns the number of lines omitted so far, and the lines.
 pub(super) fn read_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
     let mut bytes = Bytes(payload);
-    let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);
+    let (left_out, base_ticks) = (bytes.read_number()?, bytes.read_number()?);
     check_lines(bytes.0)?;
     Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
 }
@@ -321,18 +321,18 @@ pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_ou
 /// Reads MARK.
 pub(super) fn read_marks(payload: &[u8]) -> Result<Marks, Malformed> {
     let mut bytes = Bytes(payload);
-    let left_out = bytes.number()?;
-    let name_count = bytes.count(1)?;
+    let left_out = bytes.read_number()?;
+    let name_count = bytes.read_count(1)?;
     let names: Vec<String> = (0..name_count)
-        .map(|_| Ok(truncate_name(&bytes.text()?).to_owned()))
+        .map(|_| Ok(truncate_name(&bytes.read_text()?).to_owned()))
         .collect::<Result<_, Malformed>>()?;
-    let count = bytes.count(3)?;
+    let count = bytes.read_count(3)?;
     let ticks = read_column(&mut bytes, count, Ok)?;
     let threads = read_column(&mut bytes, count, |value| to_u32(value).map(ThreadId))?;
     let name_ids = read_column(&mut bytes, count, |value| {
         to_u32(value).ok().filter(|&name| (name as usize) < name_count).ok_or(Malformed)
     })?;
-    bytes.end()?;
+    bytes.expect_end()?;
     let rows = ticks.into_iter().zip(threads).zip(name_ids);
     let rows = rows.map(|((ticks, thread), name)| Mark { ticks, thread, name }).collect();
     Ok(Marks { names, rows, left_out })

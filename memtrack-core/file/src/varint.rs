@@ -30,16 +30,16 @@ pub(super) fn put_str(out: &mut Vec<u8>, text: &str) {
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    pub(super) fn byte(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn read_byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
         Ok(first)
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn read_number(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             let bits = u64::from(byte & 0x7f);
             // The tenth byte has room for one bit only.
             if shift == 63 && bits > 1 {
@@ -53,31 +53,31 @@ impl<'a> Bytes<'a> {
         Err(Malformed)
     }
 
-    pub(super) fn number_u32(&mut self) -> Result<u32, Malformed> {
-        u32::try_from(self.number()?).map_err(|_| Malformed)
+    pub(super) fn read_u32(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.read_number()?).map_err(|_| Malformed)
     }
 
-    pub(super) fn delta(&mut self, previous: u64) -> Result<u64, Malformed> {
-        let coded = self.number()?;
+    pub(super) fn read_delta(&mut self, previous: u64) -> Result<u64, Malformed> {
+        let coded = self.read_number()?;
         let difference = (coded >> 1) as i64 ^ -((coded & 1) as i64);
         Ok(previous.wrapping_add(difference as u64))
     }
 
     /// Reads a number of rows, and checks that the rest has at least `row_bytes` for each of them.
-    pub(super) fn count(&mut self, row_bytes: usize) -> Result<usize, Malformed> {
-        let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+    pub(super) fn read_count(&mut self, row_bytes: usize) -> Result<usize, Malformed> {
+        let count = usize::try_from(self.read_number()?).map_err(|_| Malformed)?;
         if count > self.0.len() / row_bytes { Err(Malformed) } else { Ok(count) }
     }
 
-    pub(super) fn text(&mut self) -> Result<String, Malformed> {
-        let length = self.count(1)?;
+    pub(super) fn read_text(&mut self) -> Result<String, Malformed> {
+        let length = self.read_count(1)?;
         let (text, rest) = self.0.split_at(length);
         self.0 = rest;
         String::from_utf8(text.to_vec()).map_err(|_| Malformed)
     }
 
     /// Checks that no bytes are left.
-    pub(super) fn end(&self) -> Result<(), Malformed> {
+    pub(super) fn expect_end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
@@ -95,21 +95,21 @@ mod tests {
                 put(&mut out, value);
                 put_delta(&mut out, previous, value);
                 let mut bytes = Bytes(&out);
-                assert_eq!(bytes.number(), Ok(value));
-                assert_eq!(bytes.delta(previous), Ok(value));
-                assert_eq!(bytes.end(), Ok(()));
+                assert_eq!(bytes.read_number(), Ok(value));
+                assert_eq!(bytes.read_delta(previous), Ok(value));
+                assert_eq!(bytes.expect_end(), Ok(()));
             }
         }
     }
 
     #[test]
     fn an_overlong_or_truncated_number_is_malformed() {
-        assert_eq!(Bytes(&[0xff; 10]).number(), Err(Malformed));
+        assert_eq!(Bytes(&[0xff; 10]).read_number(), Err(Malformed));
         assert_eq!(
-            Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).number(),
+            Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).read_number(),
             Err(Malformed)
         );
-        assert_eq!(Bytes(&[0x80]).number(), Err(Malformed));
-        assert_eq!(Bytes(&[200, 1, 0]).count(1), Err(Malformed));
+        assert_eq!(Bytes(&[0x80]).read_number(), Err(Malformed));
+        assert_eq!(Bytes(&[200, 1, 0]).read_count(1), Err(Malformed));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
 /// pickle is an error, because returning an empty snapshot would hide the fact that there was content.
 pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
     let stored = Cell::new(pickle.len() as u64);
-    read::pickle(pickle, u64::MAX, &stored, &mut |_| {}, true).map_err(|error| {
+    read::read_pickle(pickle, u64::MAX, &stored, &mut |_| {}, true).map_err(|error| {
         if report.complete {
             RecordingError::Io(io::Error::new(io::ErrorKind::InvalidData, format!("{error}")))
         } else {

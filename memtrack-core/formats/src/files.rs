@@ -33,7 +33,7 @@ impl Format {
 
     /// Returns all file name extensions of the format, without the dot. The usual one comes first.
     pub fn suffixes(self) -> &'static [&'static str] {
-        registry::row(self).suffixes
+        registry::format_row(self).suffixes
     }
 
     /// Returns the format with the file name extension `suffix`, ignoring case.

@@ -1,7 +1,7 @@
 //! Writes bytes, compressed or not. Zstandard output is a sequence of frames of a few megabytes each, so that
 //! no buffer is larger than a frame.
 
-use crate::registry::row;
+use crate::registry::format_row;
 use crate::{Compression, Format};
 use flate2::write::GzEncoder;
 use memtrack_model::{NameFrames, Snapshot};
@@ -19,7 +19,7 @@ pub(crate) fn write_as(
     compression: Compression,
     names: &mut dyn NameFrames,
 ) -> io::Result<()> {
-    write_compressed(output, compression, |output| (row(format).write)(snapshot, output, names))
+    write_compressed(output, compression, |output| (format_row(format).write)(snapshot, output, names))
 }
 
 /// Calls `write` with a writer that compresses the bytes and passes them on to `output`.

@@ -62,7 +62,7 @@ pub(crate) static FORMATS: [FormatRow; 3] = [
         },
         read: |input| {
             let snapshot =
-                read::json(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
+                read::read_json(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
             Ok((snapshot, None))
         },
         write: |snapshot, output, names| write_pytorch(snapshot, output, Encoding::Json, names),
@@ -73,7 +73,7 @@ pub(crate) static FORMATS: [FormatRow; 3] = [
         begins_with: |_| true,
         read: |input| {
             let snapshot =
-                read::pickle(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
+                read::read_pickle(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
             Ok((snapshot, None))
         },
         write: |snapshot, output, names| write_pytorch(snapshot, output, Encoding::Pickle, names),
@@ -93,7 +93,7 @@ fn write_pytorch(
 }
 
 /// Returns the row of a format.
-pub(crate) fn row(format: Format) -> &'static FormatRow {
+pub(crate) fn format_row(format: Format) -> &'static FormatRow {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 

@@ -10,7 +10,7 @@ use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::units::{human_bytes, printable};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use memtrack_report::figures::{
-    AXIS, Axis, Canvas, DrawResult, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+    AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, text_width,
 };
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -44,7 +44,7 @@ pub fn draw<DB: DrawingBackend>(
     scale: u32,
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     let chart = Chart::new(profile, device, Canvas::new(root, scale));
-    chart.canvas.background(WIDTH, HEIGHT)?;
+    chart.canvas.fill_background(WIDTH, HEIGHT)?;
     chart.grid()?;
     chart.bands()?;
     chart.frame()?;
@@ -120,7 +120,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let duration_ns = last.saturating_sub(begin_ns).max(1) as f64;
         let time_unit = time_unit(duration_ns);
         let time = Axis::from_zero(duration_ns / time_unit.0, 10.0, false);
-        let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
+        let labels = memory.ticks.iter().map(|tick| text_width(&tick.1, LABEL_FONT.0)).max().unwrap_or(0);
         let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
         let count = ((right - left) * canvas.scale()).max(1) as usize;
         let columns = columns(profile, device, begin_ns, duration_ns, count);
@@ -154,8 +154,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         for (value, label) in &self.memory.ticks {
             let share = self.memory.position(*value);
             let y = self.bottom - (share * f64::from(self.bottom - PLOT_TOP)).round() as i32;
-            self.canvas.line((self.left, y), (self.right, y), GRID, 2)?;
-            self.canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
+            self.canvas.draw_line((self.left, y), (self.right, y), GRID, 2)?;
+            self.canvas.draw_text(label, (self.left - 8, y), HPos::Right, LABEL_FONT)?;
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             let mut points = self.outline(&above);
             points.extend(self.outline(&below).into_iter().rev());
             let [red, green, blue] = category.colour();
-            self.canvas.area(points, RGBColor(red, green, blue), OPACITY)?;
+            self.canvas.fill_area(points, RGBColor(red, green, blue), OPACITY)?;
             below = above;
         }
         Ok(())
@@ -206,14 +206,19 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         for (value, label) in &self.time.ticks {
             let x =
                 self.left + (self.time.position(*value) * f64::from(self.right - self.left)).round() as i32;
-            canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
-            canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
+            canvas.draw_line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
+            canvas.draw_text(label, (x, self.bottom + 17), HPos::Center, LABEL_FONT)?;
         }
-        canvas.line((self.left, self.bottom), (self.right, self.bottom), AXIS, 2)?;
+        canvas.draw_line((self.left, self.bottom), (self.right, self.bottom), AXIS, 2)?;
         let middle = (self.left + self.right) / 2;
         let caption = format!("{} since the trace began", self.time_unit.1);
-        canvas.text(&caption, (middle, self.bottom + 40), HPos::Center, LABEL)?;
-        canvas.text(&format!("Memory by category: {}", self.device), (MARGIN, 26), HPos::Left, TITLE)?;
+        canvas.draw_text(&caption, (middle, self.bottom + 40), HPos::Center, LABEL_FONT)?;
+        canvas.draw_text(
+            &format!("Memory by category: {}", self.device),
+            (MARGIN, 26),
+            HPos::Left,
+            TITLE_FONT,
+        )?;
         let Some(peak) = self.peak else { return Ok(()) };
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
@@ -223,12 +228,12 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         };
         let text =
             format!("Peak allocated: {bytes}, {} after the start; what it is made of:", human_time(after));
-        canvas.text(&text, (MARGIN, 52), HPos::Left, LEGEND)?;
+        canvas.draw_text(&text, (MARGIN, 52), HPos::Left, LEGEND_FONT)?;
         if peak.time_ns >= self.begin_ns {
             let share = self.time.position((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
             let x = self.left + (share * f64::from(self.right - self.left)).round() as i32;
             let y = self.height(peak.total()) / canvas.scale();
-            canvas.line((x, y - 10), (x, y - 2), MUTED, 4)?;
+            canvas.draw_line((x, y - 10), (x, y - 2), MUTED, 4)?;
         }
         Ok(())
     }
@@ -236,7 +241,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn write_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
         let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
-        self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
+        self.canvas.draw_text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND_FONT)
     }
 
     /// Draws the legend, which shows all categories that have memory, in the order of their bands.
@@ -255,13 +260,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                     Some((_, of)) => format!("{category} {}", of[category as usize].as_bytes(bytes)),
                 },
             };
-            let wide = 20 + width_of(&text, LEGEND.0) + 12;
+            let wide = 20 + text_width(&text, LEGEND_FONT.0) + 12;
             if x > MARGIN && x + wide > WIDTH as i32 - MARGIN {
                 (x, y) = (MARGIN, y + 20);
             }
             let [red, green, blue] = category.colour();
-            self.canvas.rectangle((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
-            self.canvas.text(&text, (x + 20, y), HPos::Left, LEGEND)?;
+            self.canvas.fill_rectangle((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
+            self.canvas.draw_text(&text, (x + 20, y), HPos::Left, LEGEND_FONT)?;
             x += wide;
         }
         Ok(())

@@ -25,13 +25,13 @@ impl AllocatorState {
     pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
         let mut built = Builder::new(&self.names, names);
         for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {
-            built.trace(trace.iter().map(|entry| (event_of(device, entry), entry.pool)));
+            built.add_trace(trace.iter().map(|entry| (event_of(device, entry), entry.pool)));
         }
         for segment in &self.segments {
-            built.segment(segment);
+            built.add_segment(segment);
         }
         let settings = settings_value(&self.settings, built.strings());
-        built.settings(settings);
+        built.set_settings(settings);
         built.finish()
     }
 }

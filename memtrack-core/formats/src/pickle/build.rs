@@ -9,17 +9,17 @@ use std::io::Read;
 
 impl<R: Read> Machine<'_, R> {
     /// Makes a tuple from the top `count` values.
-    pub(super) fn tuple(&mut self, count: usize) -> Result<Value, PickleErrorKind> {
+    pub(super) fn build_tuple(&mut self, count: usize) -> Result<Value, PickleErrorKind> {
         self.charge(count * size_of::<Value>() + size_of::<(u32, u32)>())?;
-        let tuple = self.document.push_tuple(self.stack.last(count)?)?;
+        let tuple = self.document.push_tuple(self.stack.last_values(count)?)?;
         self.stack.drop_last(count);
         Ok(tuple)
     }
 
     /// Makes a container from all values above the innermost mark.
-    pub(super) fn container_from_mark(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
+    pub(super) fn build_container(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let start = self.stack.pop_mark()?;
-        let items = self.stack.from(start).to_vec();
+        let items = self.stack.values_from(start).to_vec();
         self.stack.truncate(start);
         match opcode {
             op::TUPLE => {
@@ -33,14 +33,14 @@ impl<R: Read> Machine<'_, R> {
                 Ok(Value::List(id))
             }
             _ => {
-                let dict = self.empty_dict(None)?;
+                let dict = self.build_empty_dict(None)?;
                 self.set_items(dict, &items)?;
                 Ok(dict)
             }
         }
     }
 
-    pub(super) fn empty_dict(&mut self, factory: Option<Global>) -> Result<Value, PickleErrorKind> {
+    pub(super) fn build_empty_dict(&mut self, factory: Option<Global>) -> Result<Value, PickleErrorKind> {
         self.charge(size_of::<Dict>())?;
         self.document.push_dict(factory).map(Value::Dict)
     }
@@ -61,9 +61,9 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Makes the value that stands for a class, if the caller allows the class.
-    pub(super) fn global(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
+    pub(super) fn build_global(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let (module, name) = if opcode == op::GLOBAL {
-            (self.line()?, self.line()?)
+            (self.read_line()?, self.read_line()?)
         } else {
             match (self.stack.pop()?, self.stack.pop()?) {
                 (Value::Str(name), Value::Str(module)) => {
@@ -74,7 +74,7 @@ impl<R: Read> Machine<'_, R> {
         };
         match Global::find(&module, &name) {
             Some(global) if self.allowed.contains(&global) => Ok(Value::Global(global)),
-            _ => Err(Global::refused(&module, &name)),
+            _ => Err(Global::refused_error(&module, &name)),
         }
     }
 
@@ -86,9 +86,9 @@ impl<R: Read> Machine<'_, R> {
         let Value::Tuple(arguments) = arguments else { return Err(PickleErrorKind::WrongType("a tuple")) };
         match (global, self.document.tuple(arguments)) {
             (Global::DefaultDict | Global::OrderedDict, []) | (Global::DefaultDict, [Value::None]) => {
-                self.empty_dict(None)
+                self.build_empty_dict(None)
             }
-            (Global::DefaultDict, [Value::Global(Global::Int)]) => self.empty_dict(Some(Global::Int)),
+            (Global::DefaultDict, [Value::Global(Global::Int)]) => self.build_empty_dict(Some(Global::Int)),
             _ => Err(PickleErrorKind::RefusedCall(Some(global))),
         }
     }

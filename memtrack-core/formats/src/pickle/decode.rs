@@ -49,26 +49,26 @@ pub(crate) enum RareToken {
 
 /// Returns the token at the start of `bytes` and its length, or `None` if the token is incomplete.
 #[inline(always)]
-pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
+pub(crate) fn decode_first(bytes: &[u8]) -> Option<(Token, usize)> {
     match bytes.first_chunk() {
         Some(head) => Some(decode_token(head)),
-        None => padded_copy(bytes, &mut [0; MAX_TOKEN_BYTES]).map(decode_token),
+        None => copy_padded(bytes, &mut [0; MAX_TOKEN_BYTES]).map(decode_token),
     }
 }
 
 /// Returns the first [`MAX_TOKEN_BYTES`] of `bytes`. If there are fewer, returns a copy in `room`, padded with zeros.
 /// Returns `None` if the token at the start is incomplete.
 #[inline(always)]
-pub(crate) fn padded_head<'a>(
+pub(crate) fn pad_head<'a>(
     bytes: &'a [u8],
     room: &'a mut [u8; MAX_TOKEN_BYTES],
 ) -> Option<&'a [u8; MAX_TOKEN_BYTES]> {
-    bytes.first_chunk().or_else(|| padded_copy(bytes, room))
+    bytes.first_chunk().or_else(|| copy_padded(bytes, room))
 }
 
 #[cold]
 #[inline(never)]
-fn padded_copy<'a>(bytes: &[u8], room: &'a mut [u8; MAX_TOKEN_BYTES]) -> Option<&'a [u8; MAX_TOKEN_BYTES]> {
+fn copy_padded<'a>(bytes: &[u8], room: &'a mut [u8; MAX_TOKEN_BYTES]) -> Option<&'a [u8; MAX_TOKEN_BYTES]> {
     *room = [0; MAX_TOKEN_BYTES];
     room[..bytes.len()].copy_from_slice(bytes);
     let (_, length) = decode_token(room);
@@ -162,7 +162,7 @@ mod tests {
     fn a_token_is_decoded_before_any_following_bytes() {
         for (bytes, token) in TOKENS {
             for rest in [&b""[..], b"\0", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
-                assert_eq!(first(&[bytes, rest].concat()), Some((token, bytes.len())), "{bytes:x?}");
+                assert_eq!(decode_first(&[bytes, rest].concat()), Some((token, bytes.len())), "{bytes:x?}");
             }
         }
     }
@@ -171,7 +171,7 @@ mod tests {
     fn a_truncated_token_is_none() {
         for (bytes, _) in TOKENS {
             for length in 0..bytes.len() {
-                assert_eq!(first(&bytes[..length]), None, "{bytes:x?} cut at {length}");
+                assert_eq!(decode_first(&bytes[..length]), None, "{bytes:x?} cut at {length}");
             }
         }
     }

@@ -57,7 +57,7 @@ impl<W: Write> Emitter<W> {
 
     /// Writes an integer in as few bytes as possible.
     #[inline]
-    pub(crate) fn int(&mut self, number: i64) -> io::Result<()> {
+    pub(crate) fn write_int(&mut self, number: i64) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(number) {
             return self.emit(&[op::BININT1, byte]);
         }
@@ -79,13 +79,13 @@ impl<W: Write> Emitter<W> {
     }
 
     /// Writes a float.
-    pub(crate) fn float(&mut self, number: f64) -> io::Result<()> {
+    pub(crate) fn write_float(&mut self, number: f64) -> io::Result<()> {
         self.begin(&[op::BINFLOAT]);
         self.emit(&number.to_be_bytes())
     }
 
     /// Writes a string and returns its memo slot.
-    pub(crate) fn string(&mut self, text: &[u8]) -> io::Result<u32> {
+    pub(crate) fn write_string(&mut self, text: &[u8]) -> io::Result<u32> {
         if let Ok(short) = u8::try_from(text.len()) {
             self.begin(&[op::SHORT_BINUNICODE, short]);
         } else if let Ok(word) = u32::try_from(text.len()) {
@@ -111,7 +111,7 @@ impl<W: Write> Emitter<W> {
 
     /// Writes a reference to a value in the memo.
     #[inline]
-    pub(crate) fn refer(&mut self, slot: u32) -> io::Result<()> {
+    pub(crate) fn write_reference(&mut self, slot: u32) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(slot) {
             return self.emit(&[op::BINGET, byte]);
         }

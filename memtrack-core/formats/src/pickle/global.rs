@@ -28,7 +28,7 @@ impl Global {
     }
 
     /// Returns the error for a class that is unknown or not allowed.
-    pub(crate) fn refused(module: &[u8], name: &[u8]) -> PickleErrorKind {
+    pub(crate) fn refused_error(module: &[u8], name: &[u8]) -> PickleErrorKind {
         PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) }
     }
 

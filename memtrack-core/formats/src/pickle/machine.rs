@@ -87,7 +87,7 @@ pub(super) struct Machine<'a, R> {
 impl<R: Read> Machine<'_, R> {
     /// Executes an instruction. Returns `false` after the last one.
     fn step(&mut self) -> Result<bool, PickleErrorKind> {
-        let value = match self.source.token()? {
+        let value = match self.source.read_token()? {
             Token::Get(slot) => Some(self.memo.get(slot.into())?),
             Token::Int(number) => Some(Value::Int(number)),
             Token::Plain(op::STOP) => {
@@ -111,10 +111,10 @@ impl<R: Read> Machine<'_, R> {
     /// Executes an instruction with a larger operand. Returns `None` if it leaves no new value on the stack.
     fn execute_rare(&mut self, token: RareToken) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match token {
-            RareToken::Long(length) => self.long(length)?,
+            RareToken::Long(length) => self.read_long(length)?,
             RareToken::Float(number) => Value::Float(number),
-            RareToken::Text(length) => self.string(length)?,
-            RareToken::Bytes(length) => Value::Bytes(self.raw(length)?),
+            RareToken::Text(length) => self.read_string(length)?,
+            RareToken::Bytes(length) => Value::Bytes(self.read_raw(length)?),
             RareToken::Put(slot) => return self.put(slot.into()).map(|()| None),
             RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
             RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
@@ -133,22 +133,22 @@ impl<R: Read> Machine<'_, R> {
             op::NONE => Value::None,
             op::NEWTRUE => Value::Bool(true),
             op::NEWFALSE => Value::Bool(false),
-            op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(opcode)?,
-            op::EMPTY_TUPLE => self.tuple(0)?,
-            op::TUPLE1 => self.tuple(1)?,
-            op::TUPLE2 => self.tuple(2)?,
-            op::TUPLE3 => self.tuple(3)?,
-            op::TUPLE | op::LIST | op::DICT => self.container_from_mark(opcode)?,
+            op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.read_text_line(opcode)?,
+            op::EMPTY_TUPLE => self.build_tuple(0)?,
+            op::TUPLE1 => self.build_tuple(1)?,
+            op::TUPLE2 => self.build_tuple(2)?,
+            op::TUPLE3 => self.build_tuple(3)?,
+            op::TUPLE | op::LIST | op::DICT => self.build_container(opcode)?,
             op::EMPTY_LIST => {
                 self.charge(size_of::<Vec<Value>>())?;
                 Value::List(self.document.push_list()?)
             }
-            op::EMPTY_DICT => self.empty_dict(None)?,
-            op::GLOBAL | op::STACK_GLOBAL => self.global(opcode)?,
+            op::EMPTY_DICT => self.build_empty_dict(None)?,
+            op::GLOBAL | op::STACK_GLOBAL => self.build_global(opcode)?,
             op::REDUCE => self.reduce()?,
             op::DUP => self.stack.top()?,
             op::GET => {
-                let slot = line::slot(&self.line()?)?;
+                let slot = line::parse_slot(&self.read_line()?)?;
                 self.memo.get(slot)?
             }
             _ => return self.execute_effect(opcode).map(|()| None),
@@ -171,7 +171,7 @@ impl<R: Read> Machine<'_, R> {
                 self.stack.truncate(start);
             }
             op::PUT => {
-                let slot = line::slot(&self.line()?)?;
+                let slot = line::parse_slot(&self.read_line()?)?;
                 self.put(slot)?;
             }
             op::MEMOIZE => self.memo.append(self.stack.top()?),
@@ -185,11 +185,11 @@ impl<R: Read> Machine<'_, R> {
             }
             op::APPENDS => {
                 let start = self.stack.pop_mark()?;
-                let Value::List(id) = self.stack.below(start)? else {
+                let Value::List(id) = self.stack.value_below(start)? else {
                     return Err(PickleErrorKind::WrongType("a list"));
                 };
-                self.charge(size_of_val(self.stack.from(start)))?;
-                self.document.lists[id.0 as usize].extend_from_slice(self.stack.from(start));
+                self.charge(size_of_val(self.stack.values_from(start)))?;
+                self.document.lists[id.0 as usize].extend_from_slice(self.stack.values_from(start));
                 self.stack.truncate(start);
             }
             op::SETITEM => {
@@ -200,12 +200,12 @@ impl<R: Read> Machine<'_, R> {
             }
             op::SETITEMS => {
                 let start = self.stack.pop_mark()?;
-                let dict = self.stack.below(start)?;
-                let items = self.stack.from(start).to_vec();
+                let dict = self.stack.value_below(start)?;
+                let items = self.stack.values_from(start).to_vec();
                 self.set_items(dict, &items)?;
                 self.stack.truncate(start);
             }
-            _ => return Err(op::refused(opcode)),
+            _ => return Err(op::unsupported_opcode_error(opcode)),
         }
         self.check_budget()
     }

@@ -34,7 +34,7 @@ pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
 }
 
 /// Parses a decimal integer with an optional sign.
-pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
+pub(crate) fn parse_integer(text: &[u8]) -> Result<Integer, PickleErrorKind> {
     let text = text.trim_ascii();
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -70,7 +70,7 @@ pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
 }
 
 /// Parses a decimal float, including `inf` and `nan`.
-pub(crate) fn float(text: &[u8]) -> Result<f64, PickleErrorKind> {
+pub(crate) fn parse_float(text: &[u8]) -> Result<f64, PickleErrorKind> {
     let text = std::str::from_utf8(text).map_err(|_| PickleErrorKind::Malformed("float"))?;
     text.trim().parse().map_err(|_| PickleErrorKind::Malformed("float"))
 }
@@ -94,17 +94,17 @@ mod tests {
     fn decimal_text_agrees_with_the_standard_library() {
         for text in ["0", "-0", "+7", "255", "-128", "-129", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(
-                from_decimal(text.as_bytes()).unwrap(),
+                parse_integer(text.as_bytes()).unwrap(),
                 Integer::Small(text.parse().unwrap()),
                 "{text}"
             );
         }
         assert_eq!(
-            from_decimal(b"18446744073709551616").unwrap(),
+            parse_integer(b"18446744073709551616").unwrap(),
             Integer::Big([&[0; 8][..], &[1]].concat())
         );
-        assert!(from_decimal(b"").is_err());
-        assert!(from_decimal(b"12a").is_err());
-        assert!(from_decimal(&[b'9'; 5000]).is_err());
+        assert!(parse_integer(b"").is_err());
+        assert!(parse_integer(b"12a").is_err());
+        assert!(parse_integer(&[b'9'; 5000]).is_err());
     }
 }

@@ -4,8 +4,8 @@ use super::error::PickleErrorKind;
 
 /// Returns the error for a byte that is not a supported opcode.
 #[cold]
-pub(crate) fn refused(byte: u8) -> PickleErrorKind {
-    name(byte).map_or(PickleErrorKind::NotAPickle(byte), PickleErrorKind::RefusedOpcode)
+pub(crate) fn unsupported_opcode_error(byte: u8) -> PickleErrorKind {
+    opcode_name(byte).map_or(PickleErrorKind::NotAPickle(byte), PickleErrorKind::RefusedOpcode)
 }
 
 macro_rules! opcodes {
@@ -13,7 +13,7 @@ macro_rules! opcodes {
         $(pub(crate) const $name: u8 = $byte;)*
 
         /// Returns the name of an opcode for use in messages, or `None` if the byte is not an opcode.
-        pub(crate) fn name(byte: u8) -> Option<&'static str> {
+        pub(crate) fn opcode_name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($name => Some(stringify!($name)),)*
                 _ => None,

@@ -10,12 +10,12 @@ use std::io::Read;
 
 impl<R: Read> Machine<'_, R> {
     /// Reads a line.
-    pub(super) fn line(&mut self) -> Result<Vec<u8>, PickleErrorKind> {
-        self.source.line(self.limits.operand_bytes)
+    pub(super) fn read_line(&mut self) -> Result<Vec<u8>, PickleErrorKind> {
+        self.source.read_line(self.limits.operand_bytes)
     }
 
     /// Reads the next `length` bytes of input into the document.
-    pub(super) fn raw(&mut self, length: u64) -> Result<Span, PickleErrorKind> {
+    pub(super) fn read_raw(&mut self, length: u64) -> Result<Span, PickleErrorKind> {
         let free = self.limits.memory_bytes.saturating_sub(self.charged_bytes);
         let start = self.document.bytes.len();
         // Reading one byte more than fits makes it possible to tell a truncated file from one that is too
@@ -26,14 +26,14 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Reads a string of `length` bytes. Python 2's byte strings are also read as text, which must be UTF-8.
-    pub(super) fn string(&mut self, length: u64) -> Result<Value, PickleErrorKind> {
-        let span = self.raw(length)?;
-        text::checked(self.document.bytes(span))?;
+    pub(super) fn read_string(&mut self, length: u64) -> Result<Value, PickleErrorKind> {
+        let span = self.read_raw(length)?;
+        text::validate(self.document.bytes(span))?;
         Ok(Value::Str(span))
     }
 
     /// Reads an integer of `length` bytes.
-    pub(super) fn long(&mut self, length: u64) -> Result<Value, PickleErrorKind> {
+    pub(super) fn read_long(&mut self, length: u64) -> Result<Value, PickleErrorKind> {
         let limit = self.limits.operand_bytes;
         if length > limit {
             return Err(PickleErrorKind::TooLarge { what: "bytes of an integer", limit });
@@ -45,10 +45,10 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Reads a value in the text protocols, where the operand is a line.
-    pub(super) fn text_line(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
-        let line = self.line()?;
+    pub(super) fn read_text_line(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
+        let line = self.read_line()?;
         self.charge(line.len())?;
-        match line::value(opcode, &line)? {
+        match line::parse_value(opcode, &line)? {
             LineValue::Bool(truth) => Ok(Value::Bool(truth)),
             LineValue::Integer(integer) => self.document.push_integer(integer),
             LineValue::Float(number) => Ok(Value::Float(number)),

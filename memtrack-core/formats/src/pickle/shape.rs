@@ -18,7 +18,7 @@ const OPEN: u32 = u32::MAX;
 /// # Errors
 /// Fails with [`PickleErrorKind::Cyclic`] or [`PickleErrorKind::TooDeep`].
 pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleErrorKind> {
-    let Some(root) = node(document, document.root) else { return Ok(()) };
+    let Some(root) = container_number(document, document.root) else { return Ok(()) };
     let count = document.tuples.len() + document.lists.len() + document.dicts.len();
     // Each entry is NEW, OPEN, or the number of levels in a finished container.
     let mut levels = vec![NEW; count];
@@ -26,7 +26,7 @@ pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleE
     let mut path: Vec<(Node, usize, u32)> = vec![(root, 0, 0)];
     levels[root] = OPEN;
     while let Some((current, next, deepest)) = path.last_mut() {
-        let Some(value) = child(document, *current, *next) else {
+        let Some(value) = child_at(document, *current, *next) else {
             let depth = *deepest + 1;
             levels[*current] = depth;
             path.pop();
@@ -39,7 +39,7 @@ pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleE
             continue;
         };
         *next += 1;
-        let Some(entered) = node(document, value) else { continue };
+        let Some(entered) = container_number(document, value) else { continue };
         match levels[entered] {
             OPEN => return Err(PickleErrorKind::Cyclic),
             NEW => {
@@ -53,7 +53,7 @@ pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleE
 }
 
 /// Returns a container's number, or `None` for other values.
-fn node(document: &Document, value: Value) -> Option<Node> {
+fn container_number(document: &Document, value: Value) -> Option<Node> {
     match value {
         Value::Tuple(id) => Some(id.0 as usize),
         Value::List(id) => Some(document.tuples.len() + id.0 as usize),
@@ -63,7 +63,7 @@ fn node(document: &Document, value: Value) -> Option<Node> {
 }
 
 /// Returns the value at `index` in a container. A dictionary's keys and values alternate.
-fn child(document: &Document, container: Node, index: usize) -> Option<Value> {
+fn child_at(document: &Document, container: Node, index: usize) -> Option<Value> {
     let (tuples, lists) = (document.tuples.len(), document.lists.len());
     if container < tuples {
         let (start, length) = document.tuples[container];

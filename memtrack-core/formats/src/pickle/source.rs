@@ -64,7 +64,7 @@ impl<R: Read> Source<R> {
 
     /// Reads the next byte.
     #[inline]
-    pub(crate) fn byte(&mut self) -> Result<u8, PickleErrorKind> {
+    pub(crate) fn read_byte(&mut self) -> Result<u8, PickleErrorKind> {
         if self.start == self.end {
             self.refill()?;
         }
@@ -75,9 +75,9 @@ impl<R: Read> Source<R> {
 
     /// Reads the next token.
     #[inline]
-    pub(crate) fn token(&mut self) -> Result<Token, PickleErrorKind> {
+    pub(crate) fn read_token(&mut self) -> Result<Token, PickleErrorKind> {
         loop {
-            if let Some((token, length)) = decode::first(self.unread()) {
+            if let Some((token, length)) = decode::decode_first(self.unread()) {
                 self.start += length;
                 return Ok(token);
             }
@@ -123,7 +123,7 @@ impl<R: Read> Source<R> {
     }
 
     /// Reads a line. The line feed is consumed but not returned.
-    pub(crate) fn line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
+    pub(crate) fn read_line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
         let mut line = Vec::new();
         loop {
             if self.start == self.end {

@@ -62,7 +62,7 @@ impl Stack {
     }
 
     /// Returns the top `count` values without removing them.
-    pub(super) fn last(&self, count: usize) -> Result<&[Value], PickleErrorKind> {
+    pub(super) fn last_values(&self, count: usize) -> Result<&[Value], PickleErrorKind> {
         match self.values.len().checked_sub(count) {
             Some(start) if start >= self.floor() => Ok(&self.values[start..]),
             _ => Err(self.no_value_error()),
@@ -81,12 +81,12 @@ impl Stack {
     }
 
     /// Returns the values starting at `start`.
-    pub(super) fn from(&self, start: usize) -> &[Value] {
+    pub(super) fn values_from(&self, start: usize) -> &[Value] {
         &self.values[start..]
     }
 
     /// Returns the value below `start`, which is an index returned by [`Self::pop_mark`].
-    pub(super) fn below(&self, start: usize) -> Result<Value, PickleErrorKind> {
+    pub(super) fn value_below(&self, start: usize) -> Result<Value, PickleErrorKind> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor() => Ok(self.values[index]),
             _ => Err(self.no_value_error()),

@@ -19,25 +19,27 @@ enum Tree {
 
 fn write<W: std::io::Write>(writer: &mut Writer<W>, tree: &Tree) -> std::io::Result<()> {
     match tree {
-        Tree::None => writer.none(),
-        Tree::Bool(truth) => writer.bool(*truth),
-        Tree::Int(number) => writer.int(*number),
-        Tree::Float(number) => writer.float(*number),
-        Tree::Text(text) => writer.text(text),
-        Tree::Pair(pair) => writer.tuple::<2>(|writer| pair.iter().try_for_each(|item| write(writer, item))),
-        Tree::List(items) => writer.list(items, |writer, item| write(writer, item)),
-        Tree::Dict(entries) => writer.dict(entries, |writer, (key, value)| {
-            writer.text(key)?;
+        Tree::None => writer.write_none(),
+        Tree::Bool(truth) => writer.write_bool(*truth),
+        Tree::Int(number) => writer.write_int(*number),
+        Tree::Float(number) => writer.write_float(*number),
+        Tree::Text(text) => writer.write_text(text),
+        Tree::Pair(pair) => {
+            writer.write_tuple::<2>(|writer| pair.iter().try_for_each(|item| write(writer, item)))
+        }
+        Tree::List(items) => writer.write_list(items, |writer, item| write(writer, item)),
+        Tree::Dict(entries) => writer.write_dict(entries, |writer, (key, value)| {
+            writer.write_text(key)?;
             write(writer, value)
         }),
-        Tree::Counter(entries) => writer.default_dict(true, entries, |writer, (key, value)| {
-            writer.int(*key)?;
+        Tree::Counter(entries) => writer.write_default_dict(true, entries, |writer, (key, value)| {
+            writer.write_int(*key)?;
             write(writer, value)
         }),
     }
 }
 
-fn pickled(tree: &Tree) -> Vec<u8> {
+fn pickle_tree(tree: &Tree) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new()).unwrap();
     write(&mut writer, tree).unwrap();
     writer.finish().unwrap()
@@ -85,7 +87,7 @@ fn read(bytes: &[u8]) -> Result<Document, PickleError> {
     load(bytes, ALL, Limits::default())
 }
 
-fn refusal(bytes: &[u8]) -> PickleErrorKind {
+fn read_error(bytes: &[u8]) -> PickleErrorKind {
     read(bytes).expect_err("a refusal").kind
 }
 
@@ -112,13 +114,13 @@ fn trees() -> impl Strategy<Value = Tree> {
 proptest! {
     #[test]
     fn written_trees_are_read_back(tree in trees()) {
-        let document = read(&pickled(&tree)).unwrap();
+        let document = read(&pickle_tree(&tree)).unwrap();
         assert_same(&document, document.root, &tree);
     }
 
     #[test]
     fn damaged_files_never_panic(tree in trees(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
-        let mut bytes = pickled(&tree);
+        let mut bytes = pickle_tree(&tree);
         for (index, byte) in hits {
             let at = index.index(bytes.len());
             bytes[at] = byte;
@@ -136,7 +138,7 @@ proptest! {
 fn batches_and_frames_of_many_entries_are_read() {
     for count in [0, 1, 2, 999, 1000, 1001, 2000, 2001, 70_000] {
         let tree = Tree::List((0..count).map(|number| Tree::Text(format!("operator {number}"))).collect());
-        let document = read(&pickled(&tree)).unwrap();
+        let document = read(&pickle_tree(&tree)).unwrap();
         assert_same(&document, document.root, &tree);
     }
 }
@@ -164,24 +166,27 @@ fn names_are_refused_with_their_offset() {
 fn a_class_is_accepted_only_if_the_caller_allows_it() {
     assert!(load(&b"ccollections\ndefaultdict\n)R."[..], &[], Limits::default()).is_err());
     assert!(read(b"ccollections\ndefaultdict\n)R.").is_ok());
-    assert!(matches!(refusal(b"cbuiltins\nint\n)R."), PickleErrorKind::RefusedCall(Some(Global::Int))));
-    assert!(matches!(refusal(b"ccollections\ndefaultdict\n(I1\nI2\ntR."), PickleErrorKind::RefusedCall(_)));
+    assert!(matches!(read_error(b"cbuiltins\nint\n)R."), PickleErrorKind::RefusedCall(Some(Global::Int))));
+    assert!(matches!(
+        read_error(b"ccollections\ndefaultdict\n(I1\nI2\ntR."),
+        PickleErrorKind::RefusedCall(_)
+    ));
 }
 
 #[test]
 fn declared_lengths_cost_nothing() {
-    assert!(matches!(refusal(b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"), PickleErrorKind::Truncated));
-    assert!(matches!(refusal(b"X\xff\xff\xff\xffabc"), PickleErrorKind::Truncated));
-    assert!(matches!(refusal(b"\x95\xff\xff\xff\xff\xff\xff\xff\x7fN."), PickleErrorKind::Truncated));
-    assert!(matches!(refusal(b"Nr\xf0\xff\xff\xff."), PickleErrorKind::MemoIndex(4294967280)));
+    assert!(matches!(read_error(b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"), PickleErrorKind::Truncated));
+    assert!(matches!(read_error(b"X\xff\xff\xff\xffabc"), PickleErrorKind::Truncated));
+    assert!(matches!(read_error(b"\x95\xff\xff\xff\xff\xff\xff\xff\x7fN."), PickleErrorKind::Truncated));
+    assert!(matches!(read_error(b"Nr\xf0\xff\xff\xff."), PickleErrorKind::MemoIndex(4294967280)));
 }
 
 #[test]
 fn cyclic_and_deep_values_are_refused_but_shared_ones_are_not() {
-    assert!(matches!(refusal(b"]q\x00h\x00a."), PickleErrorKind::Cyclic));
-    assert!(matches!(refusal(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
+    assert!(matches!(read_error(b"]q\x00h\x00a."), PickleErrorKind::Cyclic));
+    assert!(matches!(read_error(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
     let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();
-    assert!(matches!(refusal(&deep), PickleErrorKind::TooDeep(500)));
+    assert!(matches!(read_error(&deep), PickleErrorKind::TooDeep(500)));
     // There are sixty lists, each of which contains the previous one twice, so there are 2^60 paths.
     let mut shared = b"]\x94".to_vec();
     for level in 0..60 {

@@ -5,7 +5,7 @@ use super::error::PickleErrorKind;
 
 /// Returns `text` if it is a valid string.
 #[inline]
-pub(crate) fn checked<T: AsRef<[u8]>>(text: T) -> Result<T, PickleErrorKind> {
+pub(crate) fn validate<T: AsRef<[u8]>>(text: T) -> Result<T, PickleErrorKind> {
     if !memtrack_model::text::is_utf8_with_surrogates(text.as_ref()) {
         return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
     }
@@ -38,7 +38,7 @@ fn parse_hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
 }
 
 /// Decodes the operand of UNICODE, which is Latin-1 with `\uXXXX` and `\UXXXXXXXX`. All other backslashes are literal.
-pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
+pub(crate) fn decode_raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let mut text = Vec::with_capacity(line.len());
     let mut at = 0;
     while at < line.len() {
@@ -65,7 +65,7 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
 }
 
 /// Decodes the operand of STRING to bytes. It is a quoted Python 2 string with backslash escapes.
-pub(crate) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
+pub(crate) fn decode_quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let inner = match line.trim_ascii_end() {
         [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
         _ => return Err(PickleErrorKind::Malformed("string: the quotes are missing")),
@@ -115,21 +115,21 @@ mod tests {
     #[test]
     fn unicode_text_has_two_escapes() {
         assert_eq!(
-            raw_unicode_escape(br"a\u00e4\U0001f600\n\\u0041").unwrap(),
+            decode_raw_unicode_escape(br"a\u00e4\U0001f600\n\\u0041").unwrap(),
             "aä😀\\n\\\\u0041".as_bytes()
         );
-        assert_eq!(raw_unicode_escape(b"\xe4\\").unwrap(), "ä\\".as_bytes());
-        assert_eq!(raw_unicode_escape(br"\ud800").unwrap(), b"\xed\xa0\x80");
-        assert!(raw_unicode_escape(br"\u12").is_err());
-        assert!(raw_unicode_escape(br"\U00110000").is_err());
+        assert_eq!(decode_raw_unicode_escape(b"\xe4\\").unwrap(), "ä\\".as_bytes());
+        assert_eq!(decode_raw_unicode_escape(br"\ud800").unwrap(), b"\xed\xa0\x80");
+        assert!(decode_raw_unicode_escape(br"\u12").is_err());
+        assert!(decode_raw_unicode_escape(br"\U00110000").is_err());
     }
 
     #[test]
     fn python_2_strings_are_unquoted() {
-        assert_eq!(quoted_string(br"'a\n\x41\101\0\q'").unwrap(), b"a\nAA\0\\q");
-        assert_eq!(quoted_string(br#""it's""#).unwrap(), b"it's");
-        assert!(quoted_string(b"plain").is_err());
-        assert!(quoted_string(b"'").is_err());
-        assert!(quoted_string(br"'\x4'").is_err());
+        assert_eq!(decode_quoted_string(br"'a\n\x41\101\0\q'").unwrap(), b"a\nAA\0\\q");
+        assert_eq!(decode_quoted_string(br#""it's""#).unwrap(), b"it's");
+        assert!(decode_quoted_string(b"plain").is_err());
+        assert!(decode_quoted_string(b"'").is_err());
+        assert!(decode_quoted_string(br"'\x4'").is_err());
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// The batch size for setting the entries of a dictionary or the items of a list.
-const BATCH: usize = 1000;
+const MAX_BATCH_LEN: usize = 1000;
 
 /// A writer that takes one call per value, in the order in which Python reads the values. A closure writes
 /// the contents of each container, so that the code is nested in the same way as the data.
@@ -46,7 +46,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn none(&mut self) -> io::Result<()> {
+    pub fn write_none(&mut self) -> io::Result<()> {
         self.out.emit(&[op::NONE])
     }
 
@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn bool(&mut self, truth: bool) -> io::Result<()> {
+    pub fn write_bool(&mut self, truth: bool) -> io::Result<()> {
         self.out.emit(&[if truth { op::NEWTRUE } else { op::NEWFALSE }])
     }
 
@@ -62,27 +62,27 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn int(&mut self, number: i64) -> io::Result<()> {
-        self.out.int(number)
+    pub fn write_int(&mut self, number: i64) -> io::Result<()> {
+        self.out.write_int(number)
     }
 
     /// Writes a float.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn float(&mut self, number: f64) -> io::Result<()> {
-        self.out.float(number)
+    pub fn write_float(&mut self, number: f64) -> io::Result<()> {
+        self.out.write_float(number)
     }
 
     /// Writes a string, or a reference if the same string has been written before.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn text(&mut self, text: &str) -> io::Result<()> {
+    pub fn write_text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&slot) = self.strings.get(text) {
-            return self.out.refer(slot);
+            return self.out.write_reference(slot);
         }
-        let slot = self.out.string(text.as_bytes())?;
+        let slot = self.out.write_string(text.as_bytes())?;
         self.strings.insert(text.into(), slot);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn tuple<const N: usize>(
+    pub fn write_tuple<const N: usize>(
         &mut self,
         contents: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -114,54 +114,54 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn list<T>(
+    pub fn write_list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
         item: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
         self.out.begin(&[op::EMPTY_LIST]);
         self.out.memoize()?;
-        self.batches(items, item, op::APPEND, op::APPENDS)
+        self.write_batches(items, item, op::APPEND, op::APPENDS)
     }
 
     /// Writes a dictionary. `entry` must write a key and a value for each of `entries`.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn dict<T>(
+    pub fn write_dict<T>(
         &mut self,
         entries: impl IntoIterator<Item = T>,
         entry: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
         self.out.begin(&[op::EMPTY_DICT]);
         self.out.memoize()?;
-        self.batches(entries, entry, op::SETITEM, op::SETITEMS)
+        self.write_batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
     /// Writes a `collections.defaultdict`, either with the factory `int` or without a factory.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    pub fn default_dict<T>(
+    pub fn write_default_dict<T>(
         &mut self,
         int_factory: bool,
         entries: impl IntoIterator<Item = T>,
         entry: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.global(Global::DefaultDict)?;
+        self.write_global(Global::DefaultDict)?;
         if int_factory {
-            self.tuple::<1>(|writer| writer.global(Global::Int))?;
+            self.write_tuple::<1>(|writer| writer.write_global(Global::Int))?;
         } else {
-            self.tuple::<0>(|_| Ok(()))?;
+            self.write_tuple::<0>(|_| Ok(()))?;
         }
         self.out.begin(&[op::REDUCE]);
         self.out.memoize()?;
-        self.batches(entries, entry, op::SETITEM, op::SETITEMS)
+        self.write_batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
     /// Writes the contents of a container in batches. A batch of one item ends with `single`. A longer batch
     /// starts with a mark and ends with `batched`.
-    fn batches<T>(
+    fn write_batches<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
         mut write: impl FnMut(&mut Self, T) -> io::Result<()>,
@@ -176,7 +176,7 @@ impl<W: Write> Writer<W> {
             }
             self.out.emit(&[op::MARK])?;
             write(self, first)?;
-            for item in items.by_ref().take(BATCH - 1) {
+            for item in items.by_ref().take(MAX_BATCH_LEN - 1) {
                 write(self, item)?;
             }
             self.out.emit(&[batched])?;
@@ -185,13 +185,13 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a class by its name.
-    fn global(&mut self, global: Global) -> io::Result<()> {
+    fn write_global(&mut self, global: Global) -> io::Result<()> {
         if let Some(&slot) = self.globals.get(&global) {
-            return self.out.refer(slot);
+            return self.out.write_reference(slot);
         }
         let (module, name) = global.path();
-        self.text(module)?;
-        self.text(name)?;
+        self.write_text(module)?;
+        self.write_text(name)?;
         self.out.begin(&[op::STACK_GLOBAL]);
         let slot = self.out.memoize()?;
         self.globals.insert(global, slot);

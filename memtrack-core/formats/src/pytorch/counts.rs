@@ -7,8 +7,8 @@
 //! 65535. If the heap's peak was counted, there is also a record `.counted_peak`, with times in microseconds since the
 //! start. `.incomplete` is present if the recording was not finished.
 
-use super::convert::LARGEST;
-use super::settings::{memtrack_part, read_record, record};
+use super::convert::MAX_WRITTEN_INTEGER;
+use super::settings::{memtrack_part, read_record, record_to_value};
 use super::{Key, StringInterner};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Clock, CountedPeak, DeviceStatistics, Folded, Meta, Snapshot, Value};
@@ -47,7 +47,7 @@ impl FilePeak {
         Some(Self { bytes, most_bytes, after_us, since_us, until_us, events, since_events, until_events })
     }
 
-    fn peak(&self, start: u64) -> CountedPeak {
+    fn to_counted_peak(&self, start: u64) -> CountedPeak {
         let ticks = |after: u64| start.saturating_add(after);
         CountedPeak {
             ticks: ticks(self.after_us),
@@ -62,43 +62,46 @@ impl FilePeak {
 
 /// Returns all of this data, keyed by the names of the settings. `from` is the recording that was converted to the
 /// snapshot `to`.
-pub(super) fn values(
+pub(super) fn counts_to_values(
     from: &Snapshot,
     to: &Snapshot,
     heap: Option<DeviceId>,
     start_us: Option<u64>,
     strings: &mut StringInterner,
 ) -> [(&'static str, Option<Value>); 8] {
-    let number = |number: u64| Value::integer(number.min(LARGEST).into());
+    let number = |number: u64| Value::integer(number.min(MAX_WRITTEN_INTEGER).into());
     let peak = to.counted_peak.zip(start_us).and_then(|(peak, start)| FilePeak::of(&peak, start));
     let is_folded = from.folded != Folded::default();
     [
         ("start_us", start_us.map(number)),
         ("incomplete", (!from.meta.complete && start_us.is_some()).then_some(Value::Int(1))),
         ("heap", heap.map(|heap| number(heap.0.into()))),
-        ("sampling", sampling(&from.meta, strings)),
-        ("sampled", from.sampling.as_ref().map(|sampling| record(sampling, LARGEST, strings))),
-        ("counted_peak", peak.map(|peak| record(&peak, LARGEST, strings))),
-        ("folded", is_folded.then(|| record(&from.folded, LARGEST, strings))),
-        ("counts", counts(&to.devices, strings)),
+        ("sampling", sampling_to_value(&from.meta, strings)),
+        (
+            "sampled",
+            from.sampling.as_ref().map(|sampling| record_to_value(sampling, MAX_WRITTEN_INTEGER, strings)),
+        ),
+        ("counted_peak", peak.map(|peak| record_to_value(&peak, MAX_WRITTEN_INTEGER, strings))),
+        ("folded", is_folded.then(|| record_to_value(&from.folded, MAX_WRITTEN_INTEGER, strings))),
+        ("counts", statistics_to_value(&to.devices, strings)),
     ]
 }
 
 /// Returns the sampling parameters, or `None` if every block was recorded.
-fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
+fn sampling_to_value(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     let sampling = Sampling {
         threshold_bytes: meta.sample_threshold_bytes,
         mean_bytes: meta.sample_mean_bytes,
         block_bytes: meta.sample_block_bytes,
         budget: meta.budget,
     };
-    (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
+    (sampling.threshold_bytes > 0).then(|| record_to_value(&sampling, MAX_WRITTEN_INTEGER, strings))
 }
 
 /// Returns the counts, with device numbers as in the file, or `None` if nothing was counted.
-fn counts(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
+fn statistics_to_value(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
     let counted = devices.iter().filter(|row| row.counted);
-    let counts: Vec<Value> = counted.map(|row| record(row, LARGEST, strings)).collect();
+    let counts: Vec<Value> = counted.map(|row| record_to_value(row, MAX_WRITTEN_INTEGER, strings)).collect();
     (!counts.is_empty()).then(|| Value::List(counts.into()))
 }
 
@@ -136,7 +139,7 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     snapshot.counted_peak = None;
     if let Some(start) = start {
         pytorch.start_us = Some(start);
-        snapshot.counted_peak = peak.filter(|_| heap.is_some()).map(|peak| peak.peak(start));
+        snapshot.counted_peak = peak.filter(|_| heap.is_some()).map(|peak| peak.to_counted_peak(start));
         snapshot.clock = Clock::of_microseconds(start);
     }
 }

@@ -1,13 +1,14 @@
 //! The CUDA driver readings as stored in PyTorch's files. `allocator_settings.memtrack.driver` is a list of
 //! readings, each of which is a list of `[name, value]` with the names of [`DriverReading`]'s fields.
 
-use super::settings::{memtrack_part, read_record, record};
+use super::settings::{memtrack_part, read_record, record_to_value};
 use super::{Key, StringInterner};
 use memtrack_model::snapshot::{DriverReading, Snapshot, Value};
 
 /// Returns the readings as a value, or `None` if there are none.
-pub(super) fn value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
-    let readings: Vec<Value> = readings.iter().map(|reading| record(reading, u64::MAX, strings)).collect();
+pub(super) fn readings_to_value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
+    let readings: Vec<Value> =
+        readings.iter().map(|reading| record_to_value(reading, u64::MAX, strings)).collect();
     (!readings.is_empty()).then(|| Value::List(readings.into()))
 }
 

@@ -16,7 +16,7 @@ pub(super) struct SampleTexts {
 
 impl SampleTexts {
     /// Returns the metadata text of a sampled block in the scope with the given `path`.
-    pub(super) fn text(
+    pub(super) fn intern_text(
         &mut self,
         path: StringId,
         weighed: WeighedBlock,
@@ -35,7 +35,7 @@ impl SampleTexts {
     }
 
     /// Returns, as a value, the samples that the texts stand for, or `None` if there are no samples.
-    pub(super) fn value(&self) -> Option<Value> {
+    pub(super) fn to_value(&self) -> Option<Value> {
         let entry = |(text, sample): &(StringId, Sample)| {
             let parts = [
                 Value::Str(*text),
@@ -55,12 +55,12 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     let settings = pytorch.root_value(Key::AllocatorSettings);
     let setting = settings.and_then(|settings| memtrack_part(settings, "samples", &snapshot.strings));
     let Some(Value::List(entries)) = setting else { return };
-    let by_text: HashMap<StringId, Sample> = entries.iter().filter_map(read).collect();
+    let by_text: HashMap<StringId, Sample> = entries.iter().filter_map(read_sample).collect();
     let by_block = live_samples(pytorch, &snapshot.strings, &by_text);
     pytorch.samples = Samples::new(by_text, by_block);
 }
 
-fn read(entry: &Value) -> Option<(StringId, Sample)> {
+fn read_sample(entry: &Value) -> Option<(StringId, Sample)> {
     let Value::List(parts) = entry else { return None };
     let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { return None };
     let size_bytes = u64::try_from(size.as_i128()?).ok()?;

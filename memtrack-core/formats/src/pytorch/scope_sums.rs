@@ -9,12 +9,12 @@ use memtrack_model::snapshot::{ScopeSum, ScopeSums, Snapshot, StringId, Value};
 use std::collections::{BTreeMap, HashMap};
 
 /// Returns the sums as a value, given rows whose scopes are identified by their paths.
-pub(super) fn value(
+pub(super) fn sums_to_value(
     time_us: u64,
     folded: u64,
     rows: impl Iterator<Item = (DeviceId, StringId, [u64; 2])>,
 ) -> Value {
-    let number = |number: u64| Value::integer(number.min(super::convert::LARGEST).into());
+    let number = |number: u64| Value::integer(number.min(super::convert::MAX_WRITTEN_INTEGER).into());
     let row = |(device, path, [bytes, blocks]): (DeviceId, StringId, [u64; 2])| {
         let parts = [number(device.0.into()), Value::Str(path), number(bytes), number(blocks)];
         Value::List(parts.into_iter().collect())
@@ -28,10 +28,10 @@ pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
     let setting = settings.and_then(|settings| memtrack_part(settings, "scope_sums", &snapshot.strings));
-    snapshot.scope_sums = setting.and_then(|setting| read(setting, paths));
+    snapshot.scope_sums = setting.and_then(|setting| read_sums(setting, paths));
 }
 
-fn read(value: &Value, paths: &HashMap<StringId, ScopeId>) -> Option<ScopeSums> {
+fn read_sums(value: &Value, paths: &HashMap<StringId, ScopeId>) -> Option<ScopeSums> {
     let Value::List(parts) = value else { return None };
     let [ticks, folded, Value::List(rows)] = &parts[..] else { return None };
     let number = |value: &Value| u64::try_from(value.as_i128()?).ok();

@@ -30,7 +30,7 @@ const MAX_DEPTH: usize = 256;
 const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// Returns the parts of each path as a value, or `None` if there are no paths.
-pub(super) fn value<'a>(
+pub(super) fn paths_to_value<'a>(
     paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
     strings: &mut StringInterner,
 ) -> Option<Value> {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 const MEMTRACK: &str = "memtrack";
 
 /// Returns settings with the given parts. The settings are empty if there are no parts.
-pub(super) fn with_parts<'a>(
+pub(super) fn build_settings<'a>(
     parts: impl IntoIterator<Item = (&'a str, Option<Value>)>,
     strings: &mut StringInterner,
 ) -> Value {
@@ -33,7 +33,7 @@ const MAX_FIELDS: usize = 64;
 
 /// Converts a record of numbers and words to a list of `[name, value]`, because a dictionary with a key such as
 /// `action` would be read as an event. Integers larger than `largest` are written as `largest`.
-pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut StringInterner) -> Value {
+pub(super) fn record_to_value(fields: &impl Serialize, largest: u64, strings: &mut StringInterner) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
     let Ok(Json::Object(fields)) = serde_json::to_value(fields) else { return Value::List([].into()) };
     let pairs = fields.iter().map(|(name, field)| {
@@ -47,7 +47,7 @@ pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut String
     Value::List(pairs.collect())
 }
 
-/// Reads a record written by [`record`], or returns `None` if it is invalid. Unknown names are ignored and stay in the
+/// Reads a record written by [`record_to_value`], or returns `None` if it is invalid. Unknown names are ignored and stay in the
 /// file.
 pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
     let Value::List(pairs) = value else { return None };

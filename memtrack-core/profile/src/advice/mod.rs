@@ -234,7 +234,7 @@ impl Advice {
             let share = finding.saves_bytes as f64 / finding.bytes.max(1) as f64;
             (finding.saves_error, finding.peak_error) = if estimate.is_some() {
                 let saves = finding.error.times(share);
-                (saves, peak_error.less(&saves))
+                (saves, peak_error.minus(&saves))
             } else {
                 (Estimate::exact(finding.saves_bytes as f64), Estimate::exact(finding.peak_bytes as f64))
             };

@@ -121,7 +121,7 @@ impl Span {
         if before.is_exact() && after.is_exact() {
             return Estimate::exact(self.left_bytes() as f64);
         }
-        after.less(&before)
+        after.minus(&before)
     }
 
     /// Returns the bytes allocated at the end minus the bytes allocated before the start. The result is

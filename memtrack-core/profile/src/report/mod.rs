@@ -120,7 +120,7 @@ impl PieceGroup {
     /// Returns a single row that sums up several rows.
     fn sum_of(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
-            rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
+            rows.iter().map(of).copied().reduce(|sum, one| sum.add(&one)).unwrap_or_default()
         };
         Self {
             name: format!("({} more)", human_count(rows.len() as u64)),

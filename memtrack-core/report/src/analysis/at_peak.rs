@@ -2,10 +2,10 @@
 //! comes from [`top`](super::top); this module adds the time of the peak and the complete stacks.
 
 use super::estimate::Estimate;
-use super::layout::{Layout, SHORTEST_NAME};
+use super::layout::{Layout, MIN_NAME_CHARS};
 use super::moment::Moment;
 use super::reserved::{ReservedPeak, has_reserved_bytes, reserved_after};
-use super::top::frames::frame_lines;
+use super::top::frames::format_frames;
 use super::top::groups::NO_CATEGORY;
 use super::top::{By, RankingAnswer, RowAnswer, RowText, TopOptions, TopReport, TopRow, top_with};
 use memtrack_model::answer::ErrorAnswer;
@@ -146,7 +146,7 @@ impl AtPeak {
     }
 
     /// Formats when the peak was reached: after which event and, if the file records times, how many seconds in.
-    pub(super) fn when(&self) -> String {
+    pub(super) fn format_when(&self) -> String {
         let Some(event) = self.event else { return "before the first event".to_owned() };
         let counted = if self.error.counted { "counted " } else { "" };
         let time = self.seconds.map(|seconds| format!(", {}", self.since.moment(seconds)));
@@ -257,7 +257,7 @@ impl AtPeak {
             let at_least = if live.complete || self.kind == PeakKind::Requested { "" } else { "at least " };
             write!(f, ", {at_least}{} reserved", human_bytes(self.reserved_bytes))?;
         }
-        writeln!(f, ", {}", self.when())?;
+        writeln!(f, ", {}", self.format_when())?;
         if let Some(categories) = self.categories_text() {
             writeln!(f, "Made of {categories}")?;
         }
@@ -272,10 +272,10 @@ impl AtPeak {
             if row.owned.mine.is_some() {
                 writeln!(f, "{INDENT}{}", shorten_middle(&printable(&row.owned.to_string()), room))?;
             }
-            for line in text_lines(row, room) {
+            for line in format_texts(row, room) {
                 writeln!(f, "{INDENT}{line}")?;
             }
-            for line in frame_lines(&row.stack, layout.frames, room) {
+            for line in format_frames(&row.stack, layout.frames, room) {
                 writeln!(f, "{INDENT}{line}")?;
             }
         }
@@ -289,7 +289,7 @@ impl AtPeak {
             writeln!(f, "\n… and {}{rest}", counted(more as u64, "more group"))?;
         }
         if !live.complete {
-            writeln!(f, "\n{}", super::top::NOT_ENDED)?;
+            writeln!(f, "\n{}", super::top::NOT_ENDED_NOTE)?;
         }
         Ok(())
     }
@@ -300,9 +300,9 @@ const MAX_TEXTS: usize = 3;
 
 /// Formats the `user_metadata` of a group's blocks; if the blocks have different texts, each text is shown with its
 /// bytes.
-fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
+fn format_texts(row: &TopRow, room: usize) -> Vec<String> {
     const TITLE: &str = "user_metadata: ";
-    let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(SHORTEST_NAME));
+    let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(MIN_NAME_CHARS));
     let left = room.saturating_sub(TITLE.len());
     match &row.texts[..] {
         [one] if one.bytes == row.allocated_bytes => vec![format!("{TITLE}{}", shown(&one.text, left))],

@@ -116,7 +116,7 @@ impl<'a> Attributor<'a> {
         }
         let modules = &self.read_stack(stack, symbols).torch.modules;
         if !modules.is_empty() {
-            return row_name(&modules.join(" > "));
+            return format_row_name(&modules.join(" > "));
         }
         // Without scopes, and with stacks that may contain only C++ frames, there is no way to tell whether the memory
         // was allocated outside of modules.
@@ -146,7 +146,7 @@ pub const OLDER_MEMORY: &str = super::top::rows::OLDER_BLOCKS;
 /// the operator and the phase inferred from the stack.
 pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
-        return (row_name(&name), Source::Annotated);
+        return (format_row_name(&name), Source::Annotated);
     }
     let phase = place.phase.or(from_stack.1);
     let (operator, source) = match from_stack.0 {
@@ -157,14 +157,14 @@ pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<
     // The modules from a stack are source lines. Including them here would turn each call site into an operator of its
     // own.
     let prefix = if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
-    (row_name(&format!("{prefix}.{operator}")), source)
+    (format_row_name(&format!("{prefix}.{operator}")), source)
 }
 
 /// Returns the module of memory that was allocated at `place`, named as by [`Attributor::module`]; `None` outside of
 /// modules and phases.
 pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
     if !place.modules.is_empty() {
-        return Some(row_name(&place.module_path()));
+        return Some(format_row_name(&place.module_path()));
     }
     place.phase.map(|phase| format!("({phase}, in no module)"))
 }
@@ -230,6 +230,6 @@ impl EventNames {
 const MAX_NAME_CHARS: usize = 1000;
 
 /// Strips the leading dot that names in the unnamed root module would otherwise have, and shortens very long names.
-fn row_name(name: &str) -> String {
+fn format_row_name(name: &str) -> String {
     shorten_middle(name.trim_start_matches('.'), MAX_NAME_CHARS)
 }

@@ -39,7 +39,7 @@ impl Change {
 
     /// Returns the growth with its error.
     pub fn estimate(&self) -> Estimate {
-        self.after.error.less(&self.before.error)
+        self.after.error.minus(&self.before.error)
     }
 
     /// Returns whether both numbers are exact.
@@ -49,7 +49,7 @@ impl Change {
 
     /// Formats the difference as bytes, e.g. `+3.00 GiB`, `−12.0 MiB ± 4 %` or `±0 B`; if the error is large, formats
     /// it as an interval, e.g. `+1.0 MiB to +9.0 MiB`.
-    pub(in crate::analysis) fn as_bytes(&self) -> String {
+    pub(in crate::analysis) fn format_bytes(&self) -> String {
         let signed = |by: i128| {
             let sign = match by {
                 0 => "±",
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn differences_have_a_sign_and_their_error() {
-        let shown = |before, after| Change { before, after }.as_bytes();
+        let shown = |before, after| Change { before, after }.format_bytes();
         assert_eq!(shown(exact(1 << 30), exact(4 << 30)), "+3.00 GiB");
         assert_eq!(shown(exact(2048), exact(1024)), "−1.0 KiB");
         assert_eq!(shown(exact(5), exact(5)), "±0 B");

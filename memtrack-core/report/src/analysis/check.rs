@@ -120,7 +120,7 @@ impl Measurement {
     }
 
     /// Formats the interval as text.
-    fn range(&self) -> String {
+    fn format_range(&self) -> String {
         let (low, high) = self.interval();
         if self.error.counted || self.error.high.is_infinite() {
             return self.error.as_bytes(self.bytes);
@@ -221,12 +221,12 @@ impl Measurements {
     /// Returns the peak of the worst device, which is the one with the highest peak or, given a limit, the worst
     /// verdict.
     pub fn peak(&self, limit: Option<u64>) -> Measurement {
-        worst(&self.peaks, limit)
+        worst_measurement(&self.peaks, limit)
     }
 
     /// Returns the leak of the worst device, chosen as for [`Self::peak`].
     pub fn leak(&self, limit: Option<u64>) -> Measurement {
-        worst(&self.leaks, limit)
+        worst_measurement(&self.leaks, limit)
     }
 
     /// Formats the peak, the leak and the fragmentation.
@@ -294,14 +294,14 @@ impl Measurements {
                 caveats.push(format!(
                     "small blocks were sampled, so the {name} is the recorder's count: {}; record with \
                      Options::exact() to check it to the byte",
-                    found.range()
+                    found.format_range()
                 ));
                 continue;
             }
             caveats.push(format!(
                 "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() \
                  to check it to the byte",
-                found.range()
+                found.format_range()
             ));
         }
         if self.dropped > 0 {
@@ -315,7 +315,7 @@ impl Measurements {
 
     /// Returns a line for each limit that is exceeded.
     pub fn exceeded(&self, limits: &Limits) -> Vec<String> {
-        let mut lines = self.lines(limits, Verdict::Exceeded);
+        let mut lines = self.verdict_lines(limits, Verdict::Exceeded);
         let (share, device) = self.fragmentation;
         if let Some(limit) = limits.fragmentation.filter(|&limit| share > limit) {
             let (share, limit) = (human_share(share), human_share(limit));
@@ -328,7 +328,7 @@ impl Measurements {
     /// Returns a line for each limit that may be exceeded, either because it lies within an estimate's error or because
     /// the recording is incomplete.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
-        let mut lines = self.lines(limits, Verdict::CannotTell);
+        let mut lines = self.verdict_lines(limits, Verdict::CannotTell);
         let (share, device) = self.fragmentation;
         if let Some(limit) = limits.fragmentation.filter(|&limit| share <= limit && !self.complete) {
             let (share, limit) = (human_share(share), human_share(limit));
@@ -341,19 +341,19 @@ impl Measurements {
     }
 
     /// Returns a line for each byte limit for which the worst device has the given verdict.
-    fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
+    fn verdict_lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
         let line = |name: &str, found: Measurement, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
             let device = self.device_name(found.device);
             let shown = match verdict {
-                Verdict::Exceeded => found.error.as_bytes_from(found.bytes),
+                Verdict::Exceeded => found.error.format_at_least_bytes(found.bytes),
                 _ => found.error.as_bytes(found.bytes),
             };
             let lacks_end = verdict == Verdict::CannotTell && found.error.high.is_infinite();
             let more = match (found.error.is_exact(), verdict) {
                 (true, _) => format!(" ({} bytes)", found.bytes),
                 (_, Verdict::CannotTell) if !found.error.counted && !lacks_end => {
-                    format!(", {}", found.range())
+                    format!(", {}", found.format_range())
                 }
                 _ => String::new(),
             };
@@ -473,7 +473,7 @@ pub struct FragmentationAnswer {
 }
 
 /// Returns the number with the worst verdict, or the largest number if verdicts are equal or there is no limit.
-fn worst(all: &[Measurement], limit: Option<u64>) -> Measurement {
+fn worst_measurement(all: &[Measurement], limit: Option<u64>) -> Measurement {
     let verdict = |found: &Measurement| limit.map(|limit| found.against(limit));
     // Reversed so that the first of equal numbers wins.
     let worst = all.iter().rev().max_by_key(|found| (verdict(found), found.bytes));

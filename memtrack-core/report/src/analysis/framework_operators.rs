@@ -148,7 +148,7 @@ const HELPER_SUFFIXES: [&str; 2] = ["_impl", "_inner"];
 
 /// The layers below the tensor libraries. They matter only if the stack contains no library, in which case the operator
 /// is named after their caller.
-const LAYERS_BELOW: [(&str, &str); 4] =
+const LOWER_LAYERS: [(&str, &str); 4] =
     [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc"), ("cust::*", "cust"), ("cust_*::*", "cust")];
 
 /// The user's patterns and the built-in patterns that name operators.
@@ -193,14 +193,14 @@ impl Patterns {
         let is_own =
             |function: &&Function<'_>| self.user_patterns.iter().any(|glob| matches(glob, &function.path));
         if let Some(own) = functions.iter().find(is_own) {
-            return Some(operator(&own.path, None));
+            return Some(operator_name(&own.path, None));
         }
-        named_by_libraries(&functions).or_else(|| self.named_by_layers(&functions))
+        name_by_libraries(&functions).or_else(|| self.name_by_layers(&functions))
     }
 
-    fn named_by_layers(&self, functions: &[Function<'_>]) -> Option<String> {
+    fn name_by_layers(&self, functions: &[Function<'_>]) -> Option<String> {
         let layer = |function: &Function<'_>| {
-            let layer = LAYERS_BELOW.iter().find(|(glob, _)| matches(glob, &function.path));
+            let layer = LOWER_LAYERS.iter().find(|(glob, _)| matches(glob, &function.path));
             layer.filter(|_| self.with_layers).map(|&(_, name)| name)
         };
         let (place, name) =
@@ -211,8 +211,8 @@ impl Patterns {
         };
         let caller = functions[place..].iter().find(is_informative);
         Some(match caller {
-            Some(caller) => operator(&caller.path, None),
-            None => operator(&functions[place].path, Some(name)),
+            Some(caller) => operator_name(&caller.path, None),
+            None => operator_name(&functions[place].path, Some(name)),
         })
     }
 }
@@ -264,11 +264,11 @@ fn any_matches(globs: &[&str], path: &str) -> bool {
 }
 
 /// Returns the operator named by the functions of tensor libraries.
-fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
+fn name_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     let (mut place, mut library) =
         functions.iter().enumerate().find_map(|(place, function)| Some((place, function.library()?)))?;
     loop {
-        let (found, next) = operator_of(library, functions, place);
+        let (found, next) = find_operator(library, functions, place);
         // If another library calls this one as its backend, the calling library names the operator.
         let caller = functions[next..].iter().position(|function| !is_plumbing(function.raw));
         let caller = caller.map(|caller| next + caller);
@@ -276,8 +276,8 @@ fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
             Some((caller, of)) if of.name != library.name => (place, library) = (caller, of),
             _ => {
                 return Some(match found {
-                    Some(found) => library.operator(&functions[found].path),
-                    None => operator(&functions[place].path, Some(library.name)),
+                    Some(found) => library.operator_name(&functions[found].path),
+                    None => operator_name(&functions[place].path, Some(library.name)),
                 });
             }
         }
@@ -286,7 +286,7 @@ fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
 
 /// Returns the index of the operator of `library` that led to the library's function at `place`, if there is one, and
 /// the index just past the last function that belongs to this call.
-fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
+fn find_operator(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
     let mut found = None;
     let mut end = place + 1;
     for (at, function) in functions.iter().enumerate().skip(place) {
@@ -321,7 +321,7 @@ impl Library {
     fn is_operator(&self, function: &Function<'_>) -> bool {
         let name = function.last_segment();
         // Methods of types other than `Tensor` are not operators.
-        let type_name = type_of(&function.path).filter(|&of| of != "Tensor");
+        let type_name = type_of_method(&function.path).filter(|&of| of != "Tensor");
         !NOT_OPERATORS.contains(&name)
             && (self.prefixes.iter().any(|prefix| name.starts_with(prefix))
                 || (any_matches(self.operators, &function.path)
@@ -329,8 +329,8 @@ impl Library {
     }
 
     /// Returns the operator name for the function with this path.
-    fn operator(&self, path: &str) -> String {
-        let name = operator(path, Some(self.name));
+    fn operator_name(&self, path: &str) -> String {
+        let name = operator_name(path, Some(self.name));
         let (owner, function) = name.rsplit_once('.').unwrap_or(("", &name));
         let short = self.prefixes.iter().find_map(|prefix| function.strip_prefix(prefix));
         let owner = if short.is_some() { self.name } else { owner };
@@ -341,13 +341,13 @@ impl Library {
 }
 
 /// Returns the type that a method belongs to, if the path is a method's.
-fn type_of(path: &str) -> Option<&str> {
+fn type_of_method(path: &str) -> Option<&str> {
     path.rsplit("::").nth(1).filter(|segment| segment.starts_with(char::is_uppercase))
 }
 
-fn operator(path: &str, library: Option<&str>) -> String {
+fn operator_name(path: &str, library: Option<&str>) -> String {
     let function = path.rsplit("::").next().unwrap_or(path);
-    let owner = type_of(path).filter(|&owner| owner != "Tensor");
+    let owner = type_of_method(path).filter(|&owner| owner != "Tensor");
     let library = library.or_else(|| path.split_once("::").map(|(first, _)| first));
     [library, owner, Some(function)].into_iter().flatten().collect::<Vec<_>>().join(".")
 }

@@ -48,16 +48,16 @@ impl<'a> Frees<'a> {
 
     /// Returns the stack of a block's allocation if the block's free carries it.
     pub(super) fn allocation_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
-        self.stack(lifetime).filter(|_| self.carried == FreeStacks::OfAllocations)
+        self.free_stack(lifetime).filter(|_| self.carried == FreeStacks::OfAllocations)
     }
 
     /// Returns the stack that freed a block if the block's free carries it.
     pub(super) fn freeing_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
-        self.stack(lifetime).filter(|_| self.carried == FreeStacks::OfFrees)
+        self.free_stack(lifetime).filter(|_| self.carried == FreeStacks::OfFrees)
     }
 
     /// Returns the stack carried by the free of a block that is older than the trace.
-    fn stack(&self, lifetime: &Lifetime) -> Option<StackId> {
+    fn free_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
         let row = lifetime.to.filter(|&row| lifetime.from.is_none() && is_free(self.snapshot, row))?;
         let stack = self.snapshot.events.stack[row];
         (!self.snapshot.frame_keys(stack).is_empty()).then_some(stack)

@@ -105,7 +105,7 @@ impl HeldMemory {
         let total = pytorch.segments.number(row, Key::TotalSize);
         self.segments += 1;
         self.expandable += u64::from(pytorch.segments.number(row, Key::IsExpandable) != 0);
-        add(&mut self.reserved, total);
+        add_saturating(&mut self.reserved, total);
         let blocks = pytorch.segments.rows(row, Key::Blocks);
         // PyTorch does not count expandable segments as split either, because their pages can be unmapped individually.
         let split = blocks.len() > 1 && pytorch.segments.number(row, Key::IsExpandable) == 0;
@@ -118,22 +118,22 @@ impl HeldMemory {
                 b"active_allocated" => {
                     active = true;
                     self.blocks += 1;
-                    add(&mut self.allocated, size);
+                    add_saturating(&mut self.allocated, size);
                     match requested() {
-                        Some(bytes) => add(&mut self.requested, bytes),
+                        Some(bytes) => add_saturating(&mut self.requested, bytes),
                         None => self.unknown_requests += 1,
                     }
                 }
                 b"active_pending_free" | b"active_awaiting_free" => {
                     active = true;
                     self.pending_blocks += 1;
-                    add(&mut self.pending, size);
-                    add(&mut self.pending_requested, requested().unwrap_or(0));
+                    add_saturating(&mut self.pending, size);
+                    add_saturating(&mut self.pending_requested, requested().unwrap_or(0));
                 }
                 _ => {
-                    add(&mut self.inactive, size);
+                    add_saturating(&mut self.inactive, size);
                     if split {
-                        add(&mut self.inactive_split, size);
+                        add_saturating(&mut self.inactive_split, size);
                         self.inactive_split_blocks += 1;
                         self.largest_inactive_split = self.largest_inactive_split.max(size);
                     }
@@ -143,7 +143,7 @@ impl HeldMemory {
         }
         if !active {
             self.free_segments += 1;
-            add(&mut self.free_segment_bytes, total);
+            add_saturating(&mut self.free_segment_bytes, total);
         }
     }
 
@@ -180,6 +180,6 @@ pub fn pool_name(pool: (u64, u64)) -> String {
 }
 
 /// Adds `bytes` to `sum`, saturating on overflow.
-fn add(sum: &mut u64, bytes: u64) {
+fn add_saturating(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }

@@ -38,9 +38,9 @@ impl Layout {
 /// The default number of frames to show.
 pub const DEFAULT_FRAMES: usize = 7;
 /// If names would have to be shorter than this many characters, columns are omitted instead.
-pub(super) const LEGIBLE_NAME: usize = 30;
+pub(super) const MIN_LEGIBLE_NAME_CHARS: usize = 30;
 /// Names are never shortened to fewer characters than this, however narrow the terminal is.
-pub(super) const SHORTEST_NAME: usize = 16;
+pub(super) const MIN_NAME_CHARS: usize = 16;
 
 impl Default for Layout {
     /// Returns a layout with no width limit that shows [`DEFAULT_FRAMES`] frames.
@@ -58,12 +58,12 @@ impl From<Option<usize>> for Layout {
 
 /// The width at which text is no longer wrapped. Output this wide may go to a file, whose readers expect complete
 /// lines.
-const PAGE_WIDTH: usize = 120;
+const MAX_WRAP_WIDTH: usize = 120;
 
 /// Wraps a text at spaces into lines of at most `width` characters, indenting continuation lines. Does nothing if
 /// `width` is at least a page.
-pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
-    let Some(width) = width.filter(|&width| width < PAGE_WIDTH) else { return text.to_owned() };
+pub(super) fn wrap(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width.filter(|&width| width < MAX_WRAP_WIDTH) else { return text.to_owned() };
     let mut wrapped = String::with_capacity(text.len());
     for line in text.lines() {
         let mut length = 0;
@@ -85,7 +85,7 @@ pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
 }
 
 /// Shortens a function's name to at most `room` characters.
-pub(super) fn fit(function: &str, room: usize) -> String {
+pub(super) fn shorten_function(function: &str, room: usize) -> String {
     let fits = |text: &str| text.chars().count() <= room;
     if fits(function) {
         return function.to_owned();
@@ -109,7 +109,7 @@ fn elide_brackets(name: &str, open: char, close: char) -> String {
             || bracketed.starts_with("()")
             || short.ends_with("operator")
             || !short.ends_with(|last: char| last.is_alphanumeric() || "_:)>".contains(last));
-        let end = end_of(bracketed, open, close).filter(|_| !is_name);
+        let end = find_closing_bracket(bracketed, open, close).filter(|_| !is_name);
         match end {
             Some(end) => {
                 short.extend([open, '…', close]);
@@ -126,7 +126,7 @@ fn elide_brackets(name: &str, open: char, close: char) -> String {
 
 /// Returns the index just past the bracket that matches the one at the start of `text`. The `>` of an arrow `->` does
 /// not count as a bracket.
-fn end_of(text: &str, open: char, close: char) -> Option<usize> {
+fn find_closing_bracket(text: &str, open: char, close: char) -> Option<usize> {
     let (mut depth, mut last) = (0usize, ' ');
     for (at, letter) in text.char_indices() {
         if letter == open {
@@ -156,19 +156,16 @@ mod tests {
             (60, "at::(anonymous namespace)::wrap<…>::call(…)"),
             (20, "at::(anon…>::call(…)"),
         ] {
-            assert_eq!(fit(name, room), short);
+            assert_eq!(shorten_function(name, room), short);
         }
     }
 
     #[test]
     fn lines_wrap_between_words_where_a_page_does_not_fit() {
         let text = "peak +1.0 MiB: train.py:14 softmax\n\nUnchanged: 1 group.\n";
-        assert_eq!(
-            wrapped(text, Some(20)),
-            "peak +1.0 MiB:\n  train.py:14\n  softmax\n\nUnchanged: 1 group.\n"
-        );
-        assert_eq!(wrapped(text, Some(PAGE_WIDTH)), text);
-        assert_eq!(wrapped(text, None), text);
+        assert_eq!(wrap(text, Some(20)), "peak +1.0 MiB:\n  train.py:14\n  softmax\n\nUnchanged: 1 group.\n");
+        assert_eq!(wrap(text, Some(MAX_WRAP_WIDTH)), text);
+        assert_eq!(wrap(text, None), text);
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Moment {
         let mut end = 0;
         let mut rows = snapshot.events.rows_of(device);
         let found = rows.find(|&row| {
-            end += events_of(snapshot, row);
+            end += count_pytorch_events(snapshot, row);
             number < end
         });
         found.map(|row| Self::Event(number, row))
@@ -39,13 +39,13 @@ impl Moment {
 
     /// Returns the number of events in the device's trace, counting events as PyTorch does.
     pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
-        snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
+        snapshot.events.rows_of(device).map(|row| count_pytorch_events(snapshot, row)).sum()
     }
 
     /// Returns the number of the event in `row` within the trace of `device`.
     pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
         let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
-        earlier.map(|row| events_of(snapshot, row)).sum()
+        earlier.map(|row| count_pytorch_events(snapshot, row)).sum()
     }
 
     /// Returns the row of the last event up to this moment, or `None` if the moment is before the first event. Also
@@ -74,6 +74,6 @@ impl Moment {
 
 /// Returns how many events PyTorch counts for this row: a free that completes immediately counts as two. Reports use
 /// PyTorch's event numbers.
-fn events_of(snapshot: &Snapshot, row: usize) -> usize {
+fn count_pytorch_events(snapshot: &Snapshot, row: usize) -> usize {
     1 + usize::from(snapshot.events.action[row] == Action::Free)
 }

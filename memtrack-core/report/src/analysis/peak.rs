@@ -58,10 +58,10 @@ impl Peak {
         let estimated = is_estimate(snapshot, device, lifetimes);
         let (reached, error) = match estimated {
             false => {
-                let reached = highest_recorded_level(snapshot, lifetimes, usize::MAX);
+                let reached = find_highest_level(snapshot, lifetimes, usize::MAX);
                 (reached, Estimate::exact(reached.bytes))
             }
-            true => sampled_peak(snapshot, device, lifetimes),
+            true => estimate_peak(snapshot, device, lifetimes),
         };
         let timed = reached.row.filter(|&row| snapshot.has_time(row));
         let ticks = timed.map(|row| reached.ticks.unwrap_or(snapshot.events.ticks[row]));
@@ -85,7 +85,7 @@ impl Peak {
 
     /// Formats the time of the peak for the end of a sentence: in seconds or, if the file does not record times, as an
     /// event number.
-    pub(super) fn when(&self) -> String {
+    pub(super) fn format_when(&self) -> String {
         let counted = if self.is_counted() { "counted " } else { "" };
         match (self.seconds, self.event) {
             (Some(seconds), _) => format!("{counted}{}", self.since.moment(seconds)),
@@ -97,7 +97,7 @@ impl Peak {
     /// Formats the peak as a single line; `place` is the phase and operator of the event that reached the peak.
     pub(super) fn format_line(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
-        let when = self.when();
+        let when = self.format_when();
         match place.filter(|_| self.event.is_some()) {
             // Files without scopes have no operator to show here.
             Some((phase, operator)) if !(phase.starts_with('(') && operator.starts_with('(')) => {
@@ -146,7 +146,7 @@ pub struct PeakAnswer {
 }
 
 /// Returns the highest level that recorded blocks reached up to the event in row `last`.
-fn highest_recorded_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
+fn find_highest_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
     let mut live = 0i128;
     let mut changes = vec![0i128; snapshot.events.len().min(last.saturating_add(1))];
     for lifetime in lifetimes {
@@ -173,7 +173,7 @@ fn highest_recorded_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usi
 }
 
 /// Returns the peak of a heap whose small blocks were sampled, along with its error.
-fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Level, Estimate) {
+fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Level, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
     let dropped = snapshot.exact_counts(device).map_or(0, |counts| counts.dropped);
@@ -189,7 +189,7 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
     let moments = mark.map(|mark| {
         let [at, since, until] = mark.events_before.map_or([None; 3], |numbers| numbers.map(Some));
         [(mark.ticks, at), (mark.since_ticks, since), (mark.until_ticks, until)]
-            .map(|(ticks, before)| row_before(snapshot, device, ticks, before))
+            .map(|(ticks, before)| last_row_before(snapshot, device, ticks, before))
     });
     let mut reached: Vec<Level> = Vec::new();
     let mut high = 0.0_f64;
@@ -197,7 +197,7 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Before the recorder's first reading, every block was recorded.
-        reached.extend(since.map(|since| highest_recorded_level(snapshot, lifetimes, since)));
+        reached.extend(since.map(|since| find_highest_level(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
         // If the events around the counted moment are missing, the moment cannot be located in the trace, so only its
         // bytes are used.
@@ -210,7 +210,7 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
             unknown_from = is_later.then_some(until);
         }
     }
-    let guess = unknown_from.map(|from| highest_certain_level(snapshot, device, lifetimes, from));
+    let guess = unknown_from.map(|from| find_highest_certain_level(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
         // The estimate competes with its lower bound.
         reached.push(Level { bytes: error.low, ..*guess });
@@ -243,7 +243,7 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
 
 /// Returns the row of the last event before a moment: the last of the first `before` events if that number is known, or
 /// else the last event whose time is at most `ticks`.
-fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<u64>) -> Option<usize> {
+fn last_row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<u64>) -> Option<usize> {
     let mut rows = snapshot.events.rows_of(device);
     match before {
         Some(count) => rows.take(usize::try_from(count).unwrap_or(usize::MAX)).last(),
@@ -260,7 +260,7 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
 /// Returns the moment after row `from` at which the samples give the highest lower bound, and the estimate of the peak
 /// after that row. The estimate's interval contains the true value with 95 % confidence, although many moments are
 /// compared.
-fn highest_certain_level(
+fn find_highest_certain_level(
     snapshot: &Snapshot,
     device: DeviceId,
     lifetimes: &[Lifetime],
@@ -334,7 +334,7 @@ mod tests {
 
     /// Simulates a program that allocates and frees eight kinds of blocks in waves. `class` is the class of the
     /// sampling interval; 0 means a fixed mean.
-    fn program(seed: u64, class: u8) -> Program {
+    fn simulate_program(seed: u64, class: u8) -> Program {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut below = move |end: u64| {
             random ^= random << 13;
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn the_peak_of_a_sampled_heap_is_a_few_percent_below_the_truth_and_never_above() {
         for seed in 1..=40 {
-            let Program { snapshot, peak, .. } = program(seed, [0, 4, 6, 7][seed as usize % 4]);
+            let Program { snapshot, peak, .. } = simulate_program(seed, [0, 4, 6, 7][seed as usize % 4]);
             let found = peak_of(&snapshot);
             assert!(found.estimated && found.is_counted(), "{found:?}");
             let counted = snapshot.counted_peak.unwrap();
@@ -453,7 +453,7 @@ mod tests {
     fn intervals_at_the_peak_contain_the_true_value_with_95_percent_confidence() {
         let (mut within, mut all) = (0, 0);
         for seed in 1..=150 {
-            let Program { snapshot, live, .. } = program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
+            let Program { snapshot, live, .. } = simulate_program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
             let found = peak_of(&snapshot);
             // The bytes that were live just before the sampled block that triggered the recorder's reading.
             let truth = live[found.row.unwrap() + 1];
@@ -474,7 +474,7 @@ mod tests {
     fn without_a_count_the_interval_contains_the_true_peak() {
         let mut within = 0;
         for seed in 1..=60 {
-            let Program { mut snapshot, peak, .. } = program(seed, [0, 4, 6, 7][seed as usize % 4]);
+            let Program { mut snapshot, peak, .. } = simulate_program(seed, [0, 4, 6, 7][seed as usize % 4]);
             snapshot.counted_peak = None;
             let found = peak_of(&snapshot);
             assert!(found.estimated && !found.is_counted());
@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn a_truncated_recording_keeps_the_counts_up_to_its_end() {
         for seed in 1..=20 {
-            let Program { mut snapshot, peak, .. } = program(seed, 5);
+            let Program { mut snapshot, peak, .. } = simulate_program(seed, 5);
             let whole = peak_of(&snapshot);
             let mark = snapshot.counted_peak.as_mut().unwrap();
             mark.until_ticks = mark.ticks + 1000;
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn blocks_recorded_before_the_first_reading_are_exact() {
-        let mut snapshot = program(1, 5).snapshot;
+        let mut snapshot = simulate_program(1, 5).snapshot;
         let mark = snapshot.counted_peak.as_mut().unwrap();
         mark.since_ticks = 5;
         let (ticks, most) = (snapshot.events.ticks[0], mark.most_bytes + 1000);
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_not_below_the_memory_held_at_the_end() {
-        let mut snapshot = program(3, 5).snapshot;
+        let mut snapshot = simulate_program(3, 5).snapshot;
         snapshot.counted_peak = None;
         snapshot.devices[0].allocated_bytes += 1 << 30;
         let found = peak_of(&snapshot);

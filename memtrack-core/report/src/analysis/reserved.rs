@@ -19,12 +19,12 @@ impl ReservedPeak {
     /// Finds the peak of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
         let (mut highest, mut at) = (reserved_at_start(snapshot, device), None);
-        for (row, held) in levels(snapshot, device) {
+        for (row, held) in reserved_levels(snapshot, device) {
             if held > highest {
                 (highest, at) = (held, Some(row));
             }
         }
-        Self { bytes: clamped(highest), row: at }
+        Self { bytes: clamp(highest), row: at }
     }
 }
 
@@ -34,8 +34,8 @@ pub fn reserved_over_time(
     snapshot: &Snapshot,
     device: DeviceId,
 ) -> (u64, impl Iterator<Item = (usize, u64)> + '_) {
-    let after = levels(snapshot, device).map(|(row, held)| (row, clamped(held)));
-    (clamped(reserved_at_start(snapshot, device)), after)
+    let after = reserved_levels(snapshot, device).map(|(row, held)| (row, clamp(held)));
+    (clamp(reserved_at_start(snapshot, device)), after)
 }
 
 /// Returns the bytes that were reserved before the first event.
@@ -45,7 +45,7 @@ fn reserved_at_start(snapshot: &Snapshot, device: DeviceId) -> i128 {
 }
 
 /// Returns the rows that changed the reserved bytes, and the bytes reserved after each of them.
-fn levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
+fn reserved_levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
     let mut held = reserved_at_start(snapshot, device);
     snapshot.events.rows_of(device).filter_map(move |row| {
         let change = reserved_change(snapshot, row);
@@ -88,7 +88,7 @@ pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
 /// event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
-    clamped(reserved_at_end(snapshot, device) - later.map(|at| reserved_change(snapshot, at)).sum::<i128>())
+    clamp(reserved_at_end(snapshot, device) - later.map(|at| reserved_change(snapshot, at)).sum::<i128>())
 }
 
 /// Returns the total bytes of the segments that `device` holds at the end.
@@ -107,6 +107,6 @@ pub(super) fn reserved_change(snapshot: &Snapshot, row: usize) -> i128 {
     }
 }
 
-fn clamped(bytes: i128) -> u64 {
+fn clamp(bytes: i128) -> u64 {
     u64::try_from(bytes.max(0)).unwrap_or(u64::MAX)
 }

@@ -60,7 +60,7 @@ impl TorchStack {
             }
         }
         stack.modules.reverse();
-        stack.operator = stack.operator.or_else(|| frames.first().and_then(built_in));
+        stack.operator = stack.operator.or_else(|| frames.first().and_then(built_in_name));
         stack.phase = explicit.or((!stack.modules.is_empty()).then_some(Phase::Forward));
         stack
     }
@@ -159,7 +159,7 @@ pub fn operator(function: &str) -> Option<&str> {
 }
 
 /// Extracts `torch.mul_` from `<built-in method mul_ of Parameter object at 0x0>`.
-pub(super) fn built_in(frame: &Frame) -> Option<String> {
+pub(super) fn built_in_name(frame: &Frame) -> Option<String> {
     let rest = frame.function.strip_prefix("<built-in ")?;
     let name = rest.strip_prefix("method ").or_else(|| rest.strip_prefix("function "))?;
     let name = name.split([' ', '>']).next()?;
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     /// Analyzes frames written as `function` or `function @ file:line`.
-    fn read(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
+    fn analyze(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
         let frame = |text: &&str| match text.split_once(" @ ") {
             None => Frame { function: (*text).into(), ..Frame::default() },
             Some((function, place)) => {
@@ -210,10 +210,10 @@ mod tests {
             "<module> @ /app/train.py:1",
         ];
         assert_eq!(
-            read(&stack),
+            analyze(&stack),
             (Some("aten::einsum".into()), Some(Phase::Forward), "model.py:382 > model.py:39".into())
         );
-        assert_eq!(read(&["at::_ops::bmm::schema_str"]).0, None);
+        assert_eq!(analyze(&["at::_ops::bmm::schema_str"]).0, None);
     }
 
     #[test]
@@ -224,22 +224,22 @@ mod tests {
             "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
             "at::_ops::checkpoint::call(at::Tensor const&)",
         ];
-        assert_eq!(read(&stack), (Some("aten::mul_Tensor".into()), Some(Phase::Backward), String::new()));
-        assert_eq!(read(&stack[..1]).1, None, "C++ alone may be forward or not");
+        assert_eq!(analyze(&stack), (Some("aten::mul_Tensor".into()), Some(Phase::Backward), String::new()));
+        assert_eq!(analyze(&stack[..1]).1, None, "C++ alone may be forward or not");
     }
 
     #[test]
     fn the_innermost_of_backward_and_optimizer_is_the_phase() {
         let step = "wrapper @ /v/torch/optim/optimizer.py:533";
         let backward = "backward @ /v/torch/_tensor.py:566";
-        assert_eq!(read(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
-        assert_eq!(read(&[backward, "closure @ /app/a.py:3", step]).1, Some(Phase::Backward));
-        assert_eq!(read(&["forward @ /app/m.py:7", CALL, step]).1, Some(Phase::Optimizer));
-        assert_eq!(read(&["at::_ops::_fused_adamw_::call(at::Tensor const&)"]).1, Some(Phase::Optimizer));
+        assert_eq!(analyze(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
+        assert_eq!(analyze(&[backward, "closure @ /app/a.py:3", step]).1, Some(Phase::Backward));
+        assert_eq!(analyze(&["forward @ /app/m.py:7", CALL, step]).1, Some(Phase::Optimizer));
+        assert_eq!(analyze(&["at::_ops::_fused_adamw_::call(at::Tensor const&)"]).1, Some(Phase::Optimizer));
         for other in
             ["step @ /app/mytorch/optim/adam.py:7", "backward @ /app/my_tensor.py:1", "f @ /app/a.py:1"]
         {
-            assert_eq!(read(&[other]).1, None, "{other}");
+            assert_eq!(analyze(&[other]).1, None, "{other}");
         }
     }
 
@@ -249,9 +249,9 @@ mod tests {
             "Linear.forward @ /v/torch/nn/modules/linear.py:134",
             "Module._call_impl @ /v/torch/nn/modules/module.py:9",
         ];
-        assert_eq!(read(&stack).2, "Linear");
+        assert_eq!(analyze(&stack).2, "Linear");
         let local = ["main.<locals>.forward @ /app/a.py:3", CALL];
-        assert_eq!(read(&local).2, "a.py:3");
+        assert_eq!(analyze(&local).2, "a.py:3");
     }
 
     #[test]
@@ -264,13 +264,13 @@ mod tests {
             "torch/nn/modules/module.py(1791): _call_impl",
             "nn.Module: Sequential_0",
         ];
-        let read_back = read(&stack);
+        let read_back = analyze(&stack);
         assert_eq!((read_back.0.as_deref(), read_back.1), (Some("torch.conv2d"), Some(Phase::Forward)));
         assert_eq!(read_back.2, "Sequential_0 > Conv2d_0");
         let backward = [
             "<built-in method run_backward of torch._C._EngineBase object at 0x0>",
             "torch/autograd/graph.py(1100): _engine_run_backward",
         ];
-        assert_eq!(read(&backward), (None, Some(Phase::Backward), String::new()));
+        assert_eq!(analyze(&backward), (None, Some(Phase::Backward), String::new()));
     }
 }

@@ -169,13 +169,13 @@ pub fn informative_frames(frames: &[Frame]) -> &[Frame] {
 mod tests {
     use super::*;
 
-    fn named(names: &[&str]) -> Vec<Frame> {
+    fn frames_named(names: &[&str]) -> Vec<Frame> {
         names.iter().map(|&name| Frame { function: name.into(), ..Frame::default() }).collect()
     }
 
     #[test]
     fn leading_plumbing_is_trimmed_and_inner_plumbing_stays() {
-        let frames = named(&[
+        let frames = frames_named(&[
             "memtrack_recorder::recorder::record",
             "<memtrack_recorder::host::TrackingAllocator<A> as core::alloc::global::GlobalAlloc>::alloc",
             "__rustc::__rust_alloc",
@@ -189,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn a_programs_own_allocator_is_plumbing_with_all_that_it_calls() {
-        let legacy = named(&[
+    fn custom_global_allocator_and_its_callees_are_plumbing() {
+        let legacy = frames_named(&[
             "malloc",
             "svc::arena::grow",
             "<svc::Counting as core::alloc::global::GlobalAlloc>::alloc",
@@ -201,7 +201,7 @@ mod tests {
             "main",
         ]);
         assert_eq!(informative_frames(&legacy), &legacy[5..]);
-        let nested = named(&[
+        let nested = frames_named(&[
             "__rustc::__rust_realloc",
             "svc::arena::Index::grow",
             "svc::<impl core::alloc::global::GlobalAlloc for svc::Counting>::realloc",
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn pytorchs_allocator_is_plumbing_and_its_operators_are_not() {
-        let frames = named(&[
+        let frames = frames_named(&[
             "torch::unwind::unwind()",
             "torch::CapturedTraceback::gather(bool, bool, bool)",
             "torch::cuda::(anonymous namespace)::gather_with_cpp()",
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_stack_of_only_plumbing_is_kept() {
-        let frames = named(&["__rust_alloc", "std::rt::lang_start"]);
+        let frames = frames_named(&["__rust_alloc", "std::rt::lang_start"]);
         assert_eq!(informative_frames(&frames), &frames[..]);
         assert!(informative_frames(&[]).is_empty());
     }

@@ -16,17 +16,17 @@ impl Axis {
     /// Creates an axis for operator calls that runs from 0 to `count`.
     pub fn of_calls(count: usize) -> Self {
         let to = count.max(1) as f64;
-        let step = round_step(to / 8.0).max(1.0);
-        Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
+        let step = round_up_step(to / 8.0).max(1.0);
+        Self { from: 0.0, to, ticks: compute_ticks(0.0, to, step) }
     }
 
     /// Creates an axis that runs from 0 to at least `to`, with about `tick_count` ticks. If `ends_at_tick` is set, the
     /// axis ends at its last tick.
     pub fn from_zero(to: f64, tick_count: f64, ends_at_tick: bool) -> Self {
         let to = if to > 0.0 { to } else { 1.0 };
-        let step = round_step(to / tick_count);
+        let step = round_up_step(to / tick_count);
         let to = if ends_at_tick { (to / step - 1e-9).ceil() * step } else { to };
-        Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
+        Self { from: 0.0, to, ticks: compute_ticks(0.0, to, step) }
     }
 
     /// Creates a memory axis that contains `low..=high`. It includes 0 unless all values are so far from 0 that their
@@ -44,10 +44,10 @@ impl Axis {
             let half = if to == 0.0 { 1.0 } else { to.abs() * 0.05 };
             (from, to) = (from - half, to + half);
         }
-        let step = round_step((to - from) / 5.0);
+        let step = round_up_step((to - from) / 5.0);
         // Both ends are ticks, so there is a label above the highest value.
         let (from, to) = ((from / step).floor() * step, (to / step).ceil() * step);
-        Self { from, to, ticks: ticks(from, to, step) }
+        Self { from, to, ticks: compute_ticks(from, to, step) }
     }
 
     /// Returns the position of a value on the axis, from 0 to 1.
@@ -57,20 +57,20 @@ impl Axis {
 }
 
 /// Returns the smallest number that is at least `min` and is 1, 2 or 5 times a power of ten.
-fn round_step(min: f64) -> f64 {
+fn round_up_step(min: f64) -> f64 {
     let power = 10f64.powi(min.log10().floor() as i32);
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= min * (1.0 - 1e-9));
     factor.unwrap_or(10.0) * power
 }
 
-fn ticks(from: f64, to: f64, step: f64) -> Vec<(f64, String)> {
+fn compute_ticks(from: f64, to: f64, step: f64) -> Vec<(f64, String)> {
     let count = ((to - from) / step + 1e-6).floor().clamp(0.0, 20.0) as usize;
     let values = (0..=count).map(|index| from + index as f64 * step);
-    values.map(|value| (value, label(value, step))).collect()
+    values.map(|value| (value, format_label(value, step))).collect()
 }
 
 /// Formats a number with as many decimals as the distance between ticks requires, and commas as thousands separators.
-fn label(value: f64, step: f64) -> String {
+fn format_label(value: f64, step: f64) -> String {
     if value.abs() >= 1e9 || step < 1e-4 {
         return if value == 0.0 { "0".to_owned() } else { format!("{value:.3e}") };
     }

@@ -27,11 +27,11 @@ pub type DrawResult<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>
 pub type Font = (i32, FontStyle, RGBColor);
 
 /// The font for tick and axis labels.
-pub const LABEL: Font = (12, FontStyle::Normal, MUTED);
+pub const LABEL_FONT: Font = (12, FontStyle::Normal, MUTED);
 /// The font for legends.
-pub const LEGEND: Font = (13, FontStyle::Normal, TEXT);
+pub const LEGEND_FONT: Font = (13, FontStyle::Normal, TEXT);
 /// The font for titles.
-pub const TITLE: Font = (16, FontStyle::Bold, TEXT);
+pub const TITLE_FONT: Font = (16, FontStyle::Bold, TEXT);
 
 impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     /// Creates a canvas that covers `root`, with `scale` real pixels per pixel at scale 1.
@@ -48,36 +48,36 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     ///
     /// # Errors
     /// Returns backend errors, as do all methods below.
-    pub fn background(&self, width: u32, height: u32) -> DrawResult<DB> {
+    pub fn fill_background(&self, width: u32, height: u32) -> DrawResult<DB> {
         let corner = (width as i32 * self.scale, height as i32 * self.scale);
         self.root.draw(&Rectangle::new([(0, 0), corner], BACKGROUND.filled()))
     }
 
     /// Fills the polygon with the given corners, in real pixels. The opacity ranges from 0 to 1.
-    pub fn area(&self, points: Vec<Point>, color: RGBColor, opacity: f64) -> DrawResult<DB> {
+    pub fn fill_area(&self, points: Vec<Point>, color: RGBColor, opacity: f64) -> DrawResult<DB> {
         self.root.draw(&Polygon::new(points, color.mix(opacity).filled()))
     }
 
     /// Fills the rectangle between two corners, given in pixels at scale 1.
-    pub fn rectangle(&self, from: Point, to: Point, color: RGBColor, opacity: f64) -> DrawResult<DB> {
+    pub fn fill_rectangle(&self, from: Point, to: Point, color: RGBColor, opacity: f64) -> DrawResult<DB> {
         let real = |point: Point| (point.0 * self.scale, point.1 * self.scale);
         self.root.draw(&Rectangle::new([real(from), real(to)], color.mix(opacity).filled()))
     }
 
     /// Draws a line through points given in real pixels. `width` is in half pixels at scale 1.
-    pub fn path(&self, points: Vec<Point>, color: RGBColor, width: i32) -> DrawResult<DB> {
+    pub fn draw_path(&self, points: Vec<Point>, color: RGBColor, width: i32) -> DrawResult<DB> {
         let style = ShapeStyle::from(color).stroke_width((width * self.scale / 2).max(1) as u32);
         self.root.draw(&PathElement::new(points, style))
     }
 
     /// Draws a straight line between two points given in pixels at scale 1. `width` is in half pixels.
-    pub fn line(&self, from: Point, to: Point, color: RGBColor, width: i32) -> DrawResult<DB> {
+    pub fn draw_line(&self, from: Point, to: Point, color: RGBColor, width: i32) -> DrawResult<DB> {
         let real = |point: Point| (point.0 * self.scale, point.1 * self.scale);
-        self.path(vec![real(from), real(to)], color, width)
+        self.draw_path(vec![real(from), real(to)], color, width)
     }
 
     /// Draws text that starts at, ends at or is centred on a point given in pixels at scale 1.
-    pub fn text(&self, text: &str, at: Point, horizontal: HPos, font: Font) -> DrawResult<DB> {
+    pub fn draw_text(&self, text: &str, at: Point, horizontal: HPos, font: Font) -> DrawResult<DB> {
         let (size, style, color) = font;
         // plotters measures text by line height, which is 1.24 times the font size.
         let size = f64::from(size * self.scale) * 1.24;
@@ -91,7 +91,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
 }
 
 /// Returns an upper bound on the width of a text, in pixels, for a font of the given `size`.
-pub fn width_of(text: &str, size: i32) -> i32 {
+pub fn text_width(text: &str, size: i32) -> i32 {
     let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
     (ems * f64::from(size)).ceil() as i32
 }

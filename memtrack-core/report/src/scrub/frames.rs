@@ -4,7 +4,7 @@ use super::native::NameScrubber;
 use super::paths;
 use super::pseudonyms::Pseudonyms;
 use super::public;
-use crate::analysis::ownership::{on_name, on_path, plain};
+use crate::analysis::ownership::{matches_name, matches_path, qualified_path};
 use crate::analysis::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use memtrack_model::Frame;
 use memtrack_model::paths::is_separator;
@@ -28,7 +28,7 @@ const BUILT_IN_WORDS: [&str; 9] =
     ["built-in", "method", "function", "of", "type", "object", "at", "module", "PyCapsule"];
 
 /// Returns the frame with its private parts replaced.
-pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
+pub(super) fn scrub_frame(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
     let line = ParsedFrame::of(frame);
     // PyTorch's profiler puts a whole frame into the function's name, as in `file.py(12): function`.
     let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
@@ -39,15 +39,15 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
             file: Some(line.file.to_owned()),
             ..Frame::default()
         };
-        let inner = scrubbed(&inner, keep, pseudonyms);
+        let inner = scrub_frame(&inner, keep, pseudonyms);
         let function = format!("{}{number}{}", inner.file.unwrap_or_default(), inner.function);
-        let file = frame.file.as_deref().map(|file| paths::scrubbed(file, keep, pseudonyms));
+        let file = frame.file.as_deref().map(|file| paths::scrub_path(file, keep, pseudonyms));
         return Frame { function, file, line: frame.line, binary: None };
     }
     let is_public = paths::is_public(line.file);
     let is_kept = keep.iter().any(|glob| {
-        let path = if line.is_python { line.function.to_owned() } else { plain(line.function) };
-        on_path(glob, line.file) || on_name(glob, &path)
+        let path = if line.is_python { line.function.to_owned() } else { qualified_path(line.function) };
+        matches_path(glob, line.file) || matches_name(glob, &path)
     });
     let function = if let Some(module) = frame.function.strip_prefix(MODULE_FRAME_PREFIX) {
         let (class, number) = match module.rsplit_once('_') {
@@ -57,7 +57,7 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
             _ => (module, None),
         };
         let stays = is_kept || public::is_class(class);
-        let class = if stays { class.to_owned() } else { pseudonyms.of("Type", class) };
+        let class = if stays { class.to_owned() } else { pseudonyms.pseudonym("Type", class) };
         let number = number.map_or_else(String::new, |number| format!("_{number}"));
         format!("{MODULE_FRAME_PREFIX}{class}{number}")
     } else if frame.function.starts_with("<built-in ") {
@@ -71,7 +71,7 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
     };
     let file = frame.file.as_deref().map(|file| match function == frame.function && is_generated(file) {
         true => file.to_owned(),
-        false => paths::scrubbed(file, keep, pseudonyms),
+        false => paths::scrub_path(file, keep, pseudonyms),
     });
     // Scrubbed files do not name binaries, so neither does the scrubbed snapshot in memory.
     Frame { function, file, line: frame.line, binary: None }
@@ -80,7 +80,7 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
 /// Returns whether `file` is the name, without a folder, of a file that PyTorch's build generates, such as
 /// `RegisterCUDA.cpp`.
 fn is_generated(file: &str) -> bool {
-    const PREFIXES: [&str; 6] = [
+    const GENERATED_PREFIXES: [&str; 6] = [
         "Register",
         "VariableType_",
         "TraceType_",
@@ -90,7 +90,7 @@ fn is_generated(file: &str) -> bool {
     ];
     !file.contains(is_separator)
         && file.ends_with(".cpp")
-        && PREFIXES.iter().any(|name| file.starts_with(name))
+        && GENERATED_PREFIXES.iter().any(|name| file.starts_with(name))
 }
 
 /// Scrubs names such as `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`; returns `None` for any other
@@ -109,7 +109,7 @@ fn scrub_binary_offset(function: &str, keep: &[String], pseudonyms: &mut Pseudon
         },
     };
     let (file, offset) = place.rsplit_once("+0x").filter(|(_, offset)| is_hex(offset))?;
-    Some(format!("{}+0x{offset}{suffix}", paths::scrubbed(file, keep, pseudonyms)))
+    Some(format!("{}+0x{offset}{suffix}", paths::scrub_path(file, keep, pseudonyms)))
 }
 
 /// Scrubs a name such as `Class.method.<locals>.<lambda>`, part by part.
@@ -121,7 +121,7 @@ fn scrub_python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
             return part.to_owned();
         }
         let is_class = part.starts_with(char::is_uppercase);
-        pseudonyms.of(if is_class { "Type" } else { "function" }, part)
+        pseudonyms.pseudonym(if is_class { "Type" } else { "function" }, part)
     };
     function.split('.').map(part).collect::<Vec<_>>().join(".")
 }
@@ -162,7 +162,7 @@ fn scrub_built_in(function: &str, pseudonyms: &mut Pseudonyms) -> String {
             out.push_str(word);
         } else {
             let is_class = word.starts_with(char::is_uppercase);
-            out.push_str(&pseudonyms.of(if is_class { "Type" } else { "function" }, word));
+            out.push_str(&pseudonyms.pseudonym(if is_class { "Type" } else { "function" }, word));
         }
         let next = after.find(is_part).unwrap_or(after.len());
         let (between, after) = after.split_at(next);
@@ -182,9 +182,9 @@ fn scrub_native(
 ) -> String {
     const FILE_INITIALIZER: &str = "_GLOBAL__sub_I_";
     if let Some(inner) = frame.function.strip_prefix(FILE_INITIALIZER).filter(|_| !is_kept) {
-        return format!("{FILE_INITIALIZER}{}", pseudonyms.of("function", inner));
+        return format!("{FILE_INITIALIZER}{}", pseudonyms.pseudonym("function", inner));
     }
-    let keeps = |path: &str| keep.iter().any(|glob| on_name(glob, path));
+    let keeps = |path: &str| keep.iter().any(|glob| matches_name(glob, path));
     let is_cpp = match file.rsplit_once('.') {
         Some((_, ending)) => ending != "rs",
         // The names of Rust functions contain no arguments.
@@ -192,7 +192,7 @@ fn scrub_native(
     };
     let in_program_file = file.contains(is_separator) && !is_public;
     NameScrubber { pseudonyms, is_kept, keeps: &keeps, is_rust: !is_cpp, in_program_file }
-        .scrubbed(&frame.function)
+        .scrub(&frame.function)
 }
 
 #[cfg(test)]
@@ -203,8 +203,8 @@ mod tests {
         let frame =
             Frame { function: function.into(), file: file.map(str::to_owned), line: Some(3), binary: None };
         let mut pseudonyms = Pseudonyms::new("");
-        let once = scrubbed(&frame, &["kept/*".into()], &mut pseudonyms);
-        assert_eq!(scrubbed(&once, &["kept/*".into()], &mut pseudonyms), once, "twice is once");
+        let once = scrub_frame(&frame, &["kept/*".into()], &mut pseudonyms);
+        assert_eq!(scrub_frame(&once, &["kept/*".into()], &mut pseudonyms), once, "twice is once");
         once.function
     }
 

@@ -88,7 +88,11 @@ impl Scrub {
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
     #[must_use]
     pub fn snapshot(&mut self, snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
-        if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
+        if snapshot.pytorch.is_some() {
+            self.scrub_pytorch(snapshot)
+        } else {
+            self.scrub_recording(snapshot, names)
+        }
     }
 
     /// Moves the times in an operator trace to the start time of scrubbed snapshots, if they are times of day.
@@ -110,7 +114,7 @@ impl Scrub {
     /// Returns the path of a file with its private parts replaced, for use in titles.
     #[must_use]
     pub fn file(&mut self, path: &Path) -> String {
-        paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
+        paths::scrub_path(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
     }
 
     /// Returns the number of pseudonyms that are longer than usual because another name already had the same first
@@ -120,7 +124,7 @@ impl Scrub {
         self.pseudonyms.collisions
     }
 
-    fn recording(&mut self, mut snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
+    fn scrub_recording(&mut self, mut snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
         // Number the frames, because addresses and build IDs identify the binaries.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         let mut stacks = StackTable::default();
@@ -132,7 +136,8 @@ impl Scrub {
                 .map(|&address| {
                     let next = numbers.len() as u64 + 1;
                     *numbers.entry(address).or_insert_with(|| {
-                        let frames = names.frames(address).iter().map(|frame| self.frame(frame)).collect();
+                        let frames =
+                            names.frames(address).iter().map(|frame| self.scrub_frame(frame)).collect();
                         known.frames.insert(next, frames);
                         next
                     })
@@ -154,8 +159,8 @@ impl Scrub {
     /// Scrubs the parts that recordings and PyTorch's snapshots have in common.
     fn scrub_common(&mut self, snapshot: &mut Snapshot) {
         let meta = &mut snapshot.meta;
-        meta.program = paths::scrubbed(&meta.program, &self.keep, &mut self.pseudonyms);
-        meta.pid = self.pseudonyms.number(meta.pid.into()) as u32;
+        meta.program = paths::scrub_path(&meta.program, &self.keep, &mut self.pseudonyms);
+        meta.pid = self.pseudonyms.scrub_number(meta.pid.into()) as u32;
         if !meta.memtrack_version.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit()) {
             meta.memtrack_version.clear();
         }
@@ -163,24 +168,24 @@ impl Scrub {
             meta.context.clear();
         }
         for thread in &mut snapshot.threads {
-            thread.name = self.label("thread", &thread.name);
-            thread.os_id = self.pseudonyms.number(thread.os_id);
+            thread.name = self.scrub_label("thread", &thread.name);
+            thread.os_id = self.pseudonyms.scrub_number(thread.os_id);
         }
         for scope in &mut snapshot.scopes.rows {
-            scope.name = self.label("scope", &scope.name);
+            scope.name = self.scrub_label("scope", &scope.name);
         }
         for name in &mut snapshot.marks.names {
-            *name = self.label("mark", name);
+            *name = self.scrub_label("mark", name);
         }
         snapshot.operators = self.scrub_operators(&snapshot.operators);
         if let Some(categories) = snapshot.categories.take() {
-            let names = categories.names.iter().map(|name| self.label("name", name)).collect();
+            let names = categories.names.iter().map(|name| self.scrub_label("name", name)).collect();
             let _ = snapshot.categories.set(EventCategories { names, of_event: categories.of_event });
         }
     }
 
-    fn frame(&mut self, frame: &Frame) -> Frame {
-        frames::scrubbed(frame, &self.keep, &mut self.pseudonyms)
+    fn scrub_frame(&mut self, frame: &Frame) -> Frame {
+        frames::scrub_frame(frame, &self.keep, &mut self.pseudonyms)
     }
 
     /// Returns whether one of the user's globs keeps `name`.
@@ -190,7 +195,7 @@ impl Scrub {
 
     /// Scrubs a name that the program chose, part by part. For example, `layers.0.attention` has three parts. Numbers
     /// are kept.
-    fn label(&mut self, kind: &'static str, name: &str) -> String {
+    fn scrub_label(&mut self, kind: &'static str, name: &str) -> String {
         if name.is_empty() || public::is_common(name) || self.keeps_label(name) {
             return name.to_owned();
         }
@@ -202,7 +207,7 @@ impl Scrub {
             if is_number || public::is_common(part) || public::is_class(part) || is_step(part) {
                 return part.to_owned();
             }
-            self.pseudonyms.of(kind, part)
+            self.pseudonyms.pseudonym(kind, part)
         };
         name.split('.').map(part).collect::<Vec<_>>().join(".")
     }
@@ -213,7 +218,7 @@ impl Scrub {
         for piece in &log.pieces {
             let mut out = Vec::with_capacity(piece.lines.len());
             for line in read_lines(piece.base_ticks, &piece.lines) {
-                let new = self.operator_line(&line.entry);
+                let new = self.scrub_operator_line(&line.entry);
                 append(&mut out, piece.base_ticks, line.ticks, line.thread, new.bytes());
             }
             if !out.is_empty() {
@@ -223,9 +228,9 @@ impl Scrub {
         OperatorLog { pieces, left_out: log.left_out }
     }
 
-    fn operator_line(&mut self, entry: &Entry<'_>) -> OperatorLine {
+    fn scrub_operator_line(&mut self, entry: &Entry<'_>) -> OperatorLine {
         let mut scrub_owned = |owned: &memtrack_file::operators::Registration<'_>| {
-            (owned.owner, self.label("class", owned.class), self.label("state", owned.name))
+            (owned.owner, self.scrub_label("class", owned.class), self.scrub_label("state", owned.name))
         };
         let (mut line, tensors): (OperatorLine, Vec<&LoggedTensor>) = match entry {
             Entry::Enter(scope) => (OperatorLine::enter(*scope), Vec::new()),

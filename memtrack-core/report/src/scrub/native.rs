@@ -70,7 +70,7 @@ impl Level {
 
 impl NameScrubber<'_> {
     /// Returns the name with its private parts replaced.
-    pub(super) fn scrubbed(&mut self, name: &str) -> String {
+    pub(super) fn scrub(&mut self, name: &str) -> String {
         const ANONYMOUS: &str = "(anonymous namespace)";
         let mut out = String::with_capacity(name.len());
         let mut levels = vec![Level::new(' ', false, true)];
@@ -81,7 +81,7 @@ impl NameScrubber<'_> {
                 let end = rest.find(|letter| !is_identifier_char(letter)).unwrap_or(rest.len());
                 let (word, after) = rest.split_at(end);
                 let before_dot = out.ends_with('.');
-                out.push_str(&self.word(word, after, after_colons, before_dot, &mut levels[level]));
+                out.push_str(&self.scrub_word(word, after, after_colons, before_dot, &mut levels[level]));
                 (rest, after_colons, after_name) = (after, false, true);
                 if word == "operator" {
                     let length = operator_length(rest);
@@ -109,9 +109,9 @@ impl NameScrubber<'_> {
                     levels.push(inner);
                 }
                 '>' if out.ends_with('-') => {}
-                '>' | ')' | ']' | '}' if level > 0 && closes(levels[level].bracket, letter) => {
+                '>' | ')' | ']' | '}' if level > 0 && is_bracket_pair(levels[level].bracket, letter) => {
                     let inner = levels.pop().unwrap_or_else(|| Level::new(' ', false, false));
-                    after_bracket(&inner, &mut levels[level - 1]);
+                    close_bracket(&inner, &mut levels[level - 1]);
                     out.push(letter);
                     (rest, after_colons, after_name) = (&rest[1..], false, true);
                     continue;
@@ -126,7 +126,7 @@ impl NameScrubber<'_> {
         out
     }
 
-    fn word(
+    fn scrub_word(
         &mut self,
         word: &str,
         after: &str,
@@ -190,12 +190,12 @@ impl NameScrubber<'_> {
             _ if is_inner => "module",
             _ => "function",
         };
-        self.pseudonyms.of(kind, word)
+        self.pseudonyms.pseudonym(kind, word)
     }
 }
 
 /// Determines whether the path that continues after the bracket `inner` is kept.
-fn after_bracket(inner: &Level, outer: &mut Level) {
+fn close_bracket(inner: &Level, outer: &mut Level) {
     if inner.is_qualified {
         // `<[T]>::f` can only belong to the standard library.
         let subject = inner.kept_before.unwrap_or(inner.keeps_path);
@@ -209,7 +209,7 @@ fn after_bracket(inner: &Level, outer: &mut Level) {
     }
 }
 
-fn closes(open: char, close: char) -> bool {
+fn is_bracket_pair(open: char, close: char) -> bool {
     matches!((open, close), ('<', '>') | ('(', ')') | ('[', ']') | ('{', '}'))
 }
 
@@ -230,7 +230,7 @@ fn operator_length(rest: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn scrubbed(name: &str, is_rust: bool) -> String {
+    fn scrub_name(name: &str, is_rust: bool) -> String {
         let mut pseudonyms = Pseudonyms::new("");
         let keeps = |path: &str| path.starts_with("kept::");
         let mut scrubber = NameScrubber {
@@ -240,8 +240,8 @@ mod tests {
             is_rust,
             in_program_file: false,
         };
-        let once = scrubber.scrubbed(name);
-        assert_eq!(scrubber.scrubbed(&once), once, "twice is once");
+        let once = scrubber.scrub(name);
+        assert_eq!(scrubber.scrub(&once), once, "twice is once");
         once
     }
 
@@ -259,7 +259,7 @@ mod tests {
             "main",
             "",
         ] {
-            assert_eq!(scrubbed(name, true), name);
+            assert_eq!(scrub_name(name, true), name);
         }
         for name in [
             "at::Tensor at::native::add<float>(at::Tensor const&, long)",
@@ -271,7 +271,7 @@ mod tests {
             "cudaMallocAsync",
             "_PyEval_EvalFrameDefault",
         ] {
-            assert_eq!(scrubbed(name, false), name);
+            assert_eq!(scrub_name(name, false), name);
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
             ("secret::operator<<(std::ostream&, secret::X const&)", false),
             ("std::secret::operator-><secret", false),
         ] {
-            let result = scrubbed(name, is_rust);
+            let result = scrub_name(name, is_rust);
             let leaks = result.to_lowercase().contains("secret");
             assert!(!leaks || name.starts_with("std::secret"), "{name}: {result}");
         }
@@ -308,14 +308,15 @@ mod tests {
     #[test]
     fn the_form_of_a_name_stays() {
         use crate::analysis::trim::{is_allocator_entry, is_plumbing};
-        let entry = scrubbed("<svc::Counting as core::alloc::global::GlobalAlloc>::alloc", true);
+        let entry = scrub_name("<svc::Counting as core::alloc::global::GlobalAlloc>::alloc", true);
         assert!(is_allocator_entry(&entry), "{entry}");
-        let entry = scrubbed("svc::<impl core::alloc::global::GlobalAlloc for svc::Counting>::realloc", true);
+        let entry =
+            scrub_name("svc::<impl core::alloc::global::GlobalAlloc for svc::Counting>::realloc", true);
         assert!(is_allocator_entry(&entry), "{entry}");
-        let generic = scrubbed("alloc::vec::Vec<my::Thing>::push", true);
+        let generic = scrub_name("alloc::vec::Vec<my::Thing>::push", true);
         assert!(generic.starts_with("alloc::vec::Vec<module_") && generic.ends_with(">::push"), "{generic}");
         assert!(is_plumbing(&generic));
-        assert!(!is_plumbing(&scrubbed("my::process::<alloc::vec::Vec<u8>>", true)));
+        assert!(!is_plumbing(&scrub_name("my::process::<alloc::vec::Vec<u8>>", true)));
     }
 
     #[test]
@@ -333,8 +334,8 @@ mod tests {
             "a::",
             &"<".repeat(5000),
         ] {
-            scrubbed(name, true);
-            scrubbed(name, false);
+            scrub_name(name, true);
+            scrub_name(name, false);
         }
     }
 }

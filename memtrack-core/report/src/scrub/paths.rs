@@ -4,7 +4,7 @@
 
 use super::pseudonyms::{Pseudonyms, is_pseudonym};
 use super::public;
-use crate::analysis::ownership::on_path;
+use crate::analysis::ownership::matches_path;
 
 /// Folders and files in the usual layout of a system, package or interpreter, which identify no user.
 const LAYOUT: &str = "\
@@ -103,7 +103,7 @@ fn is_frozen(file: &str) -> bool {
 }
 
 /// Returns the path with its private parts replaced.
-pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
+pub(super) fn scrub_path(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
     if matches!(file, "" | "??") || PSEUDO_FILES.contains(&file) || is_frozen(file) {
         return file.to_owned();
     }
@@ -113,7 +113,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
     }
     if file.starts_with('<') && file.ends_with('>') {
         let inner = &file[1..file.len() - 1];
-        return format!("<{}>", pseudonyms.of("file", inner));
+        return format!("<{}>", pseudonyms.pseudonym("file", inner));
     }
     // Each component is paired with the separator that follows it, which is kept.
     let mut parts: Vec<(&str, &str)> = Vec::new();
@@ -128,7 +128,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
     let names: Vec<&str> = parts.iter().map(|(part, _)| *part).filter(|part| !part.is_empty()).collect();
     let kept_by_glob = (0..names.len()).rev().find(|&at| {
         let tail = names[at..].join("/");
-        keep.iter().any(|glob| on_path(glob.trim_start_matches('/'), &tail))
+        keep.iter().any(|glob| matches_path(glob.trim_start_matches('/'), &tail))
     });
     let kept_from =
         [kept_by_glob, first_public_component(&names)].into_iter().flatten().min().unwrap_or(names.len());
@@ -167,7 +167,7 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
         return part.to_owned();
     }
     if let Some(user) = part.strip_prefix("torchinductor_") {
-        return format!("torchinductor_{}", pseudonyms.of("name", user));
+        return format!("torchinductor_{}", pseudonyms.pseudonym("name", user));
     }
     let suffix = part.split_once('.').and_then(|(_, suffixes)| {
         let mut known = suffixes.split('.').filter(|suffix| SUFFIXES.contains(suffix));
@@ -177,8 +177,10 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
     match suffix {
         // The part was scrubbed before, so its pseudonym stands for the whole name, including unknown suffixes.
         Some(suffix) if stem(suffix).is_some_and(is_pseudonym) => part.to_owned(),
-        Some(suffix) => format!("{}.{suffix}", pseudonyms.of(if is_file { "file" } else { "path" }, part)),
-        None => pseudonyms.of(if is_file { "file" } else { "path" }, part),
+        Some(suffix) => {
+            format!("{}.{suffix}", pseudonyms.pseudonym(if is_file { "file" } else { "path" }, part))
+        }
+        None => pseudonyms.pseudonym(if is_file { "file" } else { "path" }, part),
     }
 }
 
@@ -188,8 +190,8 @@ mod tests {
 
     fn scrub(file: &str) -> String {
         let mut pseudonyms = Pseudonyms::new("");
-        let once = scrubbed(file, &["lab/einops".into()], &mut pseudonyms);
-        assert_eq!(scrubbed(&once, &["lab/einops".into()], &mut pseudonyms), once, "twice is once");
+        let once = scrub_path(file, &["lab/einops".into()], &mut pseudonyms);
+        assert_eq!(scrub_path(&once, &["lab/einops".into()], &mut pseudonyms), once, "twice is once");
         once
     }
 

@@ -50,7 +50,7 @@ impl Pseudonyms {
 
     /// Returns the pseudonym of a name, in the form `kind_digits`. A pseudonym is returned unchanged, so that scrubbing
     /// twice has the same result as scrubbing once.
-    pub(super) fn of(&mut self, kind: &'static str, name: &str) -> String {
+    pub(super) fn pseudonym(&mut self, kind: &'static str, name: &str) -> String {
         debug_assert!(KINDS.contains(&kind), "{kind}");
         if name.is_empty() || is_pseudonym(name) {
             return name.to_owned();
@@ -60,13 +60,13 @@ impl Pseudonyms {
 
     /// Replaces the ID of a process or thread with a 32-bit number whose highest bit is set, unlike that of any ID on
     /// Linux. An ID of 0 stays 0.
-    pub(super) fn number(&self, number: u64) -> u64 {
-        const MARK: u64 = 1 << 31;
+    pub(super) fn scrub_number(&self, number: u64) -> u64 {
+        const REPLACED_BIT: u64 = 1 << 31;
         if number == 0 || number >> 31 == 1 {
             return number;
         }
         let mac = HMAC::mac(number.to_le_bytes(), &self.key);
-        MARK | (u64::from(u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]])) & (MARK - 1))
+        REPLACED_BIT | (u64::from(u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]])) & (REPLACED_BIT - 1))
     }
 
     fn digits(&mut self, name: &str) -> &str {
@@ -101,12 +101,12 @@ mod tests {
     #[test]
     fn a_name_has_one_pseudonym_for_each_key() {
         let (mut one, mut other) = (Pseudonyms::new("a"), Pseudonyms::new("b"));
-        let name = one.of("function", "forward");
-        assert_eq!(name, one.of("function", "forward"));
-        assert_eq!(name, Pseudonyms::new("a").of("function", "forward"));
-        assert_ne!(name, other.of("function", "forward"));
-        assert_ne!(name, one.of("function", "backward"));
-        assert_eq!(one.of("path", &name), name, "a pseudonym stays");
+        let name = one.pseudonym("function", "forward");
+        assert_eq!(name, one.pseudonym("function", "forward"));
+        assert_eq!(name, Pseudonyms::new("a").pseudonym("function", "forward"));
+        assert_ne!(name, other.pseudonym("function", "forward"));
+        assert_ne!(name, one.pseudonym("function", "backward"));
+        assert_eq!(one.pseudonym("path", &name), name, "a pseudonym stays");
         assert!(
             is_pseudonym(&name) && !is_pseudonym("function_xyz12345") && !is_pseudonym("secret_3f9a1c04")
         );
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn names_that_share_their_first_digits_stay_distinct() {
         let mut names = Pseudonyms::new("");
-        let taken = names.of("name", "a");
+        let taken = names.pseudonym("name", "a");
         let digits = taken.trim_start_matches("name_").to_owned();
         let mut again = Pseudonyms::new("");
         again.names.insert(digits, "another".into());
-        let longer = again.of("name", "a");
+        let longer = again.pseudonym("name", "a");
         assert!(longer.starts_with(&taken) && longer.len() == taken.len() + 8, "{longer}");
         assert_eq!(again.collisions, 1);
         assert!(is_pseudonym(&longer));
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn replacing_a_number_twice_is_the_same_as_once() {
         let names = Pseudonyms::new("k");
-        let hidden = names.number(4242);
-        assert!(hidden != 4242 && names.number(hidden) == hidden && hidden <= u64::from(u32::MAX));
-        assert_eq!(names.number(0), 0);
+        let hidden = names.scrub_number(4242);
+        assert!(hidden != 4242 && names.scrub_number(hidden) == hidden && hidden <= u64::from(u32::MAX));
+        assert_eq!(names.scrub_number(0), 0);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The first time that counts as a time of day. Smaller times (before 1973) are kept.
-const FIRST_TIME_US: u64 = 100_000_000_000_000;
+const MIN_TIME_OF_DAY_US: u64 = 100_000_000_000_000;
 
 /// The settings of PyTorch's allocators, as named in snapshots.
 const SETTING_NAMES: &str = "\
@@ -51,7 +51,7 @@ fn is_in(list: &str, word: &str) -> bool {
 }
 
 impl Scrub {
-    pub(super) fn pytorch(&mut self, mut snapshot: Snapshot) -> Snapshot {
+    pub(super) fn scrub_pytorch(&mut self, mut snapshot: Snapshot) -> Snapshot {
         let Some(mut pytorch) = snapshot.pytorch.take() else { return snapshot };
         let earliest_us = earliest_us(&snapshot, &pytorch);
         let strings = std::mem::take(&mut snapshot.strings);
@@ -66,12 +66,12 @@ impl Scrub {
         };
         // The root comes first, because it determines which metadata are scope paths.
         let root = std::mem::take(&mut pytorch.root);
-        pytorch.root = root.into_iter().filter_map(|(key, part)| tables.root(key, part)).collect();
-        tables.frames(&mut snapshot.frames.records);
+        pytorch.root = root.into_iter().filter_map(|(key, part)| tables.scrub_root(key, part)).collect();
+        tables.scrub_frames(&mut snapshot.frames.records);
         for records in
             [&mut pytorch.events, &mut pytorch.segments, &mut pytorch.blocks, &mut pytorch.annotations]
         {
-            tables.records(records, &[]);
+            tables.scrub_records(records, &[]);
         }
         let tables = tables.to.table;
         for row in 0..snapshot.events.len() {
@@ -107,11 +107,11 @@ fn earliest_us(snapshot: &Snapshot, pytorch: &PyTorch) -> u64 {
         .map(|row| snapshot.events.ticks[row])
         .chain((0..annotations.len()).map(|row| annotations.number(row, Key::TimeUs)))
         .chain(pytorch.start_us);
-    times.filter(|&time| time >= FIRST_TIME_US).min().unwrap_or(START_NS / 1000)
+    times.filter(|&time| time >= MIN_TIME_OF_DAY_US).min().unwrap_or(START_NS / 1000)
 }
 
 fn shift_time(time_us: u64, earliest_us: u64) -> u64 {
-    if time_us < FIRST_TIME_US {
+    if time_us < MIN_TIME_OF_DAY_US {
         time_us
     } else {
         (time_us - earliest_us.min(time_us)).saturating_add(START_NS / 1000)
@@ -133,18 +133,18 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn root(&mut self, key: Value, part: Part) -> Option<(Value, Part)> {
+    fn scrub_root(&mut self, key: Value, part: Part) -> Option<(Value, Part)> {
         let known = known(&key)?;
         let part = match part {
-            Part::Value(value) if known == Key::AllocatorSettings => Part::Value(self.settings(&value)),
-            Part::Value(value) => Part::Value(self.value(known, &value)),
+            Part::Value(value) if known == Key::AllocatorSettings => Part::Value(self.scrub_settings(&value)),
+            Part::Value(value) => Part::Value(self.scrub_value(known, &value)),
             table => table,
         };
         Some((Value::Str(known.id()), part))
     }
 
     /// Scrubs frames. Whether a function is kept depends on its file.
-    fn frames(&mut self, frames: &mut Records) {
+    fn scrub_frames(&mut self, frames: &mut Records) {
         let mut named = Vec::with_capacity(frames.len());
         for row in 0..frames.len() {
             let text = |key| match frames.exact_under(row, key) {
@@ -155,11 +155,11 @@ impl Tables<'_> {
             let file = frames.has(row, Key::Filename).then(|| text(Key::Filename));
             named.push(Frame { function: text(Key::Name), file, ..Frame::default() });
         }
-        self.records(frames, &[Key::Name, Key::Filename]);
+        self.scrub_records(frames, &[Key::Name, Key::Filename]);
         let mut memo: HashMap<Frame, (StringId, StringId)> = HashMap::new();
         for (row, frame) in named.into_iter().enumerate() {
             let (name, file) = *memo.entry(frame).or_insert_with_key(|frame| {
-                let frame = self.scrub.frame(frame);
+                let frame = self.scrub.scrub_frame(frame);
                 let file = frame.file.unwrap_or_default();
                 (self.to.intern(frame.function.as_bytes()), self.to.intern(file.as_bytes()))
             });
@@ -172,7 +172,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs a table by removing unknown keys and replacing texts, except under the `excluded` keys.
-    fn records(&mut self, records: &mut Records, excluded: &[Key]) {
+    fn scrub_records(&mut self, records: &mut Records, excluded: &[Key]) {
         let old_shapes = std::mem::take(&mut records.shapes);
         let mut places: Vec<Vec<Option<u16>>> = Vec::with_capacity(old_shapes.len());
         let mut new_numbers: Vec<u32> = Vec::with_capacity(old_shapes.len());
@@ -201,7 +201,7 @@ impl Tables<'_> {
             ) else {
                 continue;
             };
-            let value = self.value(key, &odd.value);
+            let value = self.scrub_value(key, &odd.value);
             match value {
                 // A text goes into its column, but the name of an unknown action has no column.
                 Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
@@ -217,7 +217,7 @@ impl Tables<'_> {
             }
             for row in 0..records.len() {
                 let id = records.text(row, key);
-                let id = if records.has(row, key) { self.text(key, id) } else { StringId::EMPTY };
+                let id = if records.has(row, key) { self.scrub_text(key, id) } else { StringId::EMPTY };
                 records.set(row, key, id.0.into());
             }
         }
@@ -232,7 +232,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs a string under a key.
-    fn text(&mut self, key: Key, id: StringId) -> StringId {
+    fn scrub_text(&mut self, key: Key, id: StringId) -> StringId {
         if id == StringId::EMPTY {
             return id;
         }
@@ -245,17 +245,17 @@ impl Tables<'_> {
             return new;
         }
         let text = self.from.get(id).into_owned();
-        let new = self.new_text(key, &text);
+        let new = self.scrub_new_text(key, &text);
         let new = self.to.intern(new.as_bytes());
         self.texts.insert((key, id), new);
         new
     }
 
-    fn new_text(&mut self, key: Key, text: &str) -> String {
+    fn scrub_new_text(&mut self, key: Key, text: &str) -> String {
         let scrub = &mut *self.scrub;
         match key {
-            Key::Filename => super::paths::scrubbed(text, &scrub.keep, &mut scrub.pseudonyms),
-            Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.label("annotation", text),
+            Key::Filename => super::paths::scrub_path(text, &scrub.keep, &mut scrub.pseudonyms),
+            Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.scrub_label("annotation", text),
             Key::Action if Action::ALL.iter().any(|action| action.name() == text) => text.to_owned(),
             Key::Category if is_category(text) => text.to_owned(),
             // This is the number of a compiled region as PyTorch writes it, such as `0/1`.
@@ -266,12 +266,12 @@ impl Tables<'_> {
                 text.to_owned()
             }
             Key::UserMetadata if text == "N/A" || scrub.keeps_label(text) => text.to_owned(),
-            _ => scrub.pseudonyms.of("text", text),
+            _ => scrub.pseudonyms.pseudonym("text", text),
         }
     }
 
     /// Scrubs a value under a key by removing values under unknown keys and replacing strings and bytes.
-    fn value(&mut self, key: Key, value: &Value) -> Value {
+    fn scrub_value(&mut self, key: Key, value: &Value) -> Value {
         let place = match value {
             Value::Tuple(items) | Value::List(items) | Value::Set(items) | Value::FrozenSet(items) => {
                 Some(Arc::as_ptr(items).cast::<u8>() as usize)
@@ -291,12 +291,12 @@ impl Tables<'_> {
                 Value::None
             }
             Value::Int(_) | Value::Big(_) if key == Key::TimeUs => match value.as_i128() {
-                Some(time) if time >= FIRST_TIME_US.into() => {
+                Some(time) if time >= MIN_TIME_OF_DAY_US.into() => {
                     Value::integer(time - i128::from(self.earliest_us) + i128::from(START_NS / 1000))
                 }
                 _ => value.clone(),
             },
-            Value::Float(time) if key == Key::TimeUs && *time >= FIRST_TIME_US as f64 => {
+            Value::Float(time) if key == Key::TimeUs && *time >= MIN_TIME_OF_DAY_US as f64 => {
                 Value::Float(time - self.earliest_us as f64 + (START_NS / 1000) as f64)
             }
             Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Stack(_) | Value::Frame(_) => {
@@ -305,21 +305,21 @@ impl Tables<'_> {
             // A number longer than any address or size could contain a message.
             Value::Big(bytes) if bytes.len() <= 9 => value.clone(),
             Value::Big(_) | Value::Bytes(_) => Value::None,
-            Value::Str(id) => Value::Str(self.text(key, *id)),
-            Value::Tuple(items) => Value::Tuple(self.values(key, items)),
-            Value::List(items) => Value::List(self.values(key, items)),
-            Value::Set(items) => Value::Set(self.values(key, items)),
-            Value::FrozenSet(items) => Value::FrozenSet(self.values(key, items)),
+            Value::Str(id) => Value::Str(self.scrub_text(key, *id)),
+            Value::Tuple(items) => Value::Tuple(self.scrub_values(key, items)),
+            Value::List(items) => Value::List(self.scrub_values(key, items)),
+            Value::Set(items) => Value::Set(self.scrub_values(key, items)),
+            Value::FrozenSet(items) => Value::FrozenSet(self.scrub_values(key, items)),
             Value::Dict(entries) => {
                 let entry = |(name, value): &(Value, Value)| {
                     let Value::Str(id) = name else { return None };
                     let inner = Key::of(*id);
                     let of_history = key == Key::History && self.from.bytes(*id) == b"real_size";
                     match inner {
-                        Some(inner) => Some((Value::Str(inner.id()), self.value(inner, value))),
+                        Some(inner) => Some((Value::Str(inner.id()), self.scrub_value(inner, value))),
                         None if of_history => {
                             let name = self.to.intern(b"real_size");
-                            Some((Value::Str(name), self.value(Key::Size, value)))
+                            Some((Value::Str(name), self.scrub_value(Key::Size, value)))
                         }
                         None => None,
                     }
@@ -333,12 +333,12 @@ impl Tables<'_> {
         new
     }
 
-    fn values(&mut self, key: Key, items: &[Value]) -> Arc<[Value]> {
-        items.iter().map(|item| self.value(key, item)).collect()
+    fn scrub_values(&mut self, key: Key, items: &[Value]) -> Arc<[Value]> {
+        items.iter().map(|item| self.scrub_value(key, item)).collect()
     }
 
     /// Scrubs the allocator settings. Numbers are kept, and so are strings that consist of PyTorch's options.
-    fn settings(&mut self, settings: &Value) -> Value {
+    fn scrub_settings(&mut self, settings: &Value) -> Value {
         let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let entry = |(name, value): &(Value, Value)| {
             let Value::Str(id) = name else { return None };
@@ -346,14 +346,17 @@ impl Tables<'_> {
             if !is_in(SETTING_NAMES, &name) {
                 return None;
             }
-            let value =
-                if name == "memtrack" { self.memtrack_settings(value) } else { self.setting(value, 0) };
+            let value = if name == "memtrack" {
+                self.scrub_memtrack_settings(value)
+            } else {
+                self.scrub_setting(value, 0)
+            };
             Some((Value::Str(self.to.intern(name.as_bytes())), value))
         };
         Value::Dict(entries.iter().filter_map(entry).collect())
     }
 
-    fn setting(&mut self, value: &Value, depth: u32) -> Value {
+    fn scrub_setting(&mut self, value: &Value, depth: u32) -> Value {
         match value {
             Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => value.clone(),
             Value::Str(id) => {
@@ -361,7 +364,7 @@ impl Tables<'_> {
                 let mut words = text.split([':', ',', '[', ']', '>', ' ']).filter(|word| !word.is_empty());
                 let is_number = |word: &str| word.len() <= 20 && word.parse::<f64>().is_ok();
                 let stays = words.all(|word| is_number(word) || is_in(OPTION_WORDS, word));
-                let text = if stays { text } else { self.scrub.pseudonyms.of("text", &text) };
+                let text = if stays { text } else { self.scrub.pseudonyms.pseudonym("text", &text) };
                 Value::Str(self.to.intern(text.as_bytes()))
             }
             // This is `roundup_power2_divisions`, which maps sizes to numbers of divisions.
@@ -371,7 +374,7 @@ impl Tables<'_> {
                     let name = self.from.get(*id).into_owned();
                     let is_size = name.len() <= 20 && name.bytes().all(|byte| byte.is_ascii_digit());
                     let new = is_size.then(|| Value::Str(self.to.intern(name.as_bytes())))?;
-                    Some((new, self.setting(value, 1)))
+                    Some((new, self.scrub_setting(value, 1)))
                 };
                 Value::Dict(entries.iter().filter_map(entry).collect())
             }
@@ -380,7 +383,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs the entries that memtrack adds to the settings.
-    fn memtrack_settings(&mut self, settings: &Value) -> Value {
+    fn scrub_memtrack_settings(&mut self, settings: &Value) -> Value {
         let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let mut parts: Vec<(String, &Value)> = Vec::new();
         for (name, value) in entries.iter() {
@@ -391,24 +394,24 @@ impl Tables<'_> {
         // Scrub the scopes first, because the other entries refer to their paths.
         let mut scopes = None;
         if let Some((_, value)) = parts.iter().find(|(name, _)| name == "scopes") {
-            scopes = Some(self.memtrack_scopes(value));
+            scopes = Some(self.scrub_scopes(value));
         }
         let mut new = Vec::new();
         for (name, value) in parts {
             let part = match name.as_str() {
                 "scopes" => scopes.take(),
-                "scope_sums" => Some(self.memtrack_sums(value)),
-                "samples" => Some(self.memtrack_samples(value)),
+                "scope_sums" => Some(self.scrub_sums(value)),
+                "samples" => Some(self.scrub_samples(value)),
                 "driver" | "counts" => match value {
                     Value::List(records) => {
-                        Some(Value::List(records.iter().map(|record| self.memtrack_record(record)).collect()))
+                        Some(Value::List(records.iter().map(|record| self.scrub_record(record)).collect()))
                     }
                     _ => None,
                 },
-                "sampling" | "sampled" | "counted_peak" | "folded" => Some(self.memtrack_record(value)),
-                "start_us" => Some(self.value(Key::TimeUs, value)),
+                "sampling" | "sampled" | "counted_peak" | "folded" => Some(self.scrub_record(value)),
+                "start_us" => Some(self.scrub_value(Key::TimeUs, value)),
                 "heap" | "incomplete" => {
-                    Some(self.value(Key::Size, value)).filter(|value| value.as_i128().is_some())
+                    Some(self.scrub_value(Key::Size, value)).filter(|value| value.as_i128().is_some())
                 }
                 _ => None,
             };
@@ -418,7 +421,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs scopes of the form `[[path, [[kind, name], …]], …]`.
-    fn memtrack_scopes(&mut self, scopes: &Value) -> Value {
+    fn scrub_scopes(&mut self, scopes: &Value) -> Value {
         let Value::List(entries) = scopes else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries.iter() {
@@ -429,8 +432,12 @@ impl Tables<'_> {
                 let Value::List(step) = step else { continue };
                 let [Value::Str(kind), Value::Str(name)] = step[..] else { continue };
                 let name = self.from.get(name).into_owned();
-                let Some(kind) = kind_of(&self.from.get(kind)) else { continue };
-                scopes.push(Scope { parent: ScopeId::NONE, kind, name: self.scrub.label("scope", &name) });
+                let Some(kind) = kind_from_name(&self.from.get(kind)) else { continue };
+                scopes.push(Scope {
+                    parent: ScopeId::NONE,
+                    kind,
+                    name: self.scrub.scrub_label("scope", &name),
+                });
             }
             let outwards = scopes.iter().rev().map(|scope| ScopeStep { kind: scope.kind, name: &scope.name });
             let place = ScopePosition::of(outwards);
@@ -438,7 +445,7 @@ impl Tables<'_> {
             let new_path = self.to.intern(text.trim_start_matches('.').as_bytes());
             self.metadata.insert(*path, new_path);
             let steps = scopes.iter().map(|scope| {
-                let pair = [name_of(scope.kind), &scope.name]
+                let pair = [kind_name(scope.kind), &scope.name]
                     .map(|text| Value::Str(self.to.intern(text.as_bytes())));
                 Value::List(pair.into_iter().collect())
             });
@@ -449,15 +456,16 @@ impl Tables<'_> {
     }
 
     /// Scrubs sums of the form `[time, folded, [[device, path, bytes, blocks], …]]`.
-    fn memtrack_sums(&mut self, sums: &Value) -> Value {
+    fn scrub_sums(&mut self, sums: &Value) -> Value {
         let Value::List(parts) = sums else { return Value::List([].into()) };
         let [ticks, folded, Value::List(rows)] = &parts[..] else { return Value::List([].into()) };
-        let (ticks, folded) = (self.value(Key::TimeUs, ticks), self.value(Key::Size, folded));
+        let (ticks, folded) = (self.scrub_value(Key::TimeUs, ticks), self.scrub_value(Key::Size, folded));
         let row = |row: &Value| {
             let Value::List(row) = row else { return None };
             let [device, Value::Str(path), bytes, blocks] = &row[..] else { return None };
-            let path = Value::Str(self.text(Key::UserMetadata, *path));
-            let [device, bytes, blocks] = [device, bytes, blocks].map(|number| self.value(Key::Size, number));
+            let path = Value::Str(self.scrub_text(Key::UserMetadata, *path));
+            let [device, bytes, blocks] =
+                [device, bytes, blocks].map(|number| self.scrub_value(Key::Size, number));
             Some(Value::List([device, path, bytes, blocks].into_iter().collect()))
         };
         let rows = Value::List(rows.iter().filter_map(row).collect());
@@ -465,23 +473,23 @@ impl Tables<'_> {
     }
 
     /// Scrubs samples of the form `[[text, path, size, weight], …]`.
-    fn memtrack_samples(&mut self, samples: &Value) -> Value {
+    fn scrub_samples(&mut self, samples: &Value) -> Value {
         let Value::List(entries) = samples else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries.iter() {
             let Value::List(parts) = entry else { continue };
             let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { continue };
             let (old_text, old_path) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
-            let path = self.text(Key::UserMetadata, *path);
+            let path = self.scrub_text(Key::UserMetadata, *path);
             // After the path, the text repeats the size and the weight.
             let numbers = old_text.strip_prefix(&old_path).filter(|rest| is_sample(rest.trim_start()));
             let new_text = match numbers {
                 Some(numbers) => format!("{}{numbers}", self.to.table.get(path)),
-                None => self.scrub.pseudonyms.of("text", &old_text),
+                None => self.scrub.pseudonyms.pseudonym("text", &old_text),
             };
             let new_text = self.to.intern(new_text.as_bytes());
             self.metadata.insert(*text, new_text);
-            let [size, weight] = [size, weight].map(|number| self.value(Key::Size, number));
+            let [size, weight] = [size, weight].map(|number| self.scrub_value(Key::Size, number));
             let parts = [Value::Str(new_text), Value::Str(path), size, weight];
             new.push(Value::List(parts.into_iter().collect()));
         }
@@ -489,7 +497,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs a record of the form `[[name, value], …]`.
-    fn memtrack_record(&mut self, record: &Value) -> Value {
+    fn scrub_record(&mut self, record: &Value) -> Value {
         let Value::List(pairs) = record else { return Value::List([].into()) };
         let pair = |pair: &Value| {
             let Value::List(pair) = pair else { return None };
@@ -503,8 +511,8 @@ impl Tables<'_> {
                     let word = self.from.get(*word).into_owned();
                     Value::Str(is_in(FIELD_WORDS, &word).then(|| self.to.intern(word.as_bytes()))?)
                 }
-                value if name == "ticks" => self.value(Key::TimeUs, value),
-                value => self.value(Key::Size, value),
+                value if name == "ticks" => self.scrub_value(Key::TimeUs, value),
+                value => self.scrub_value(Key::Size, value),
             };
             Some(Value::List([Value::Str(self.to.intern(name.as_bytes())), value].into()))
         };
@@ -537,10 +545,10 @@ const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Optimizer, "optimizer"),
 ];
 
-fn kind_of(name: &str) -> Option<ScopeKind> {
+fn kind_from_name(name: &str) -> Option<ScopeKind> {
     KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
 }
 
-fn name_of(kind: ScopeKind) -> &'static str {
+fn kind_name(kind: ScopeKind) -> &'static str {
     KINDS[kind as usize].1
 }

@@ -76,54 +76,54 @@ impl TrackerStats {
             (PEAK, self.peak.is_some()),
         ];
         let keys: Vec<&str> = keys.into_iter().filter(|key| key.1).map(|key| key.0).collect();
-        writer.dict(keys.iter().copied(), |writer, key| {
-            writer.text(key)?;
+        writer.write_dict(keys.iter().copied(), |writer, key| {
+            writer.write_text(key)?;
             match key {
-                "memories_allocated" => save_series(writer, &self.memories_allocated),
-                "memories_active" => save_series(writer, &self.memories_active),
-                "memories_reserved" => save_series(writer, &self.memories_reserved),
-                "markers" => writer.default_dict(true, &self.markers, |writer, (name, index)| {
-                    writer.text(name)?;
-                    writer.int(saturating_i64(*index))
+                "memories_allocated" => write_series(writer, &self.memories_allocated),
+                "memories_active" => write_series(writer, &self.memories_active),
+                "memories_reserved" => write_series(writer, &self.memories_reserved),
+                "markers" => writer.write_default_dict(true, &self.markers, |writer, (name, index)| {
+                    writer.write_text(name)?;
+                    writer.write_int(saturating_i64(*index))
                 }),
-                "num_alloc_retries" => writer.int(saturating_i64(self.num_alloc_retries)),
-                FOLDED => writer.int(saturating_i64(self.folded.operators)),
-                EARLIER_MARKERS => writer.list(&self.earlier_markers, |writer, (name, index)| {
-                    writer.tuple::<2>(|writer| {
-                        writer.text(name)?;
-                        writer.int(saturating_i64(*index))
+                "num_alloc_retries" => writer.write_int(saturating_i64(self.num_alloc_retries)),
+                FOLDED => writer.write_int(saturating_i64(self.folded.operators)),
+                EARLIER_MARKERS => writer.write_list(&self.earlier_markers, |writer, (name, index)| {
+                    writer.write_tuple::<2>(|writer| {
+                        writer.write_text(name)?;
+                        writer.write_int(saturating_i64(*index))
                     })
                 }),
-                PEAK => save_peak(writer, self.peak.as_ref()),
-                _ => writer.int(saturating_i64(self.op_index)),
+                PEAK => write_peak(writer, self.peak.as_ref()),
+                _ => writer.write_int(saturating_i64(self.op_index)),
             }
         })?;
         writer.finish()
     }
 
     fn read(reader: impl Read, limits: impl FnOnce(Compression) -> Limits) -> Result<Self, StatsError> {
-        let document = stats_input::pickle(reader, limits)?;
+        let document = stats_input::read_pickle(reader, limits)?;
         let Value::Dict(root) = document.root else {
             let found = document.type_name(document.root);
             return Err(StatsError::Shape(format!("the pickle holds {found}, not a tracker's statistics")));
         };
         let mut reader = StatsReader { document: &document, root, operators: HashMap::new() };
         let mut stats = Self {
-            memories_allocated: reader.series("memories_allocated")?,
-            memories_active: reader.series("memories_active")?,
-            memories_reserved: reader.series("memories_reserved")?,
-            markers: reader.markers()?,
-            earlier_markers: reader.earlier_markers()?,
-            peak: reader.peak()?,
-            num_alloc_retries: reader.count("num_alloc_retries")?,
+            memories_allocated: reader.read_series("memories_allocated")?,
+            memories_active: reader.read_series("memories_active")?,
+            memories_reserved: reader.read_series("memories_reserved")?,
+            markers: reader.read_markers()?,
+            earlier_markers: reader.read_earlier_markers()?,
+            peak: reader.read_peak()?,
+            num_alloc_retries: reader.read_count("num_alloc_retries")?,
             op_index: 0,
             folded: Folded::default(),
         };
         if document.get(root, FOLDED).is_some() {
-            stats.folded.operators = reader.count(FOLDED)?;
+            stats.folded.operators = reader.read_count(FOLDED)?;
         }
         stats.op_index = match document.get(root, "op_index") {
-            Some(_) => reader.count("op_index")?,
+            Some(_) => reader.read_count("op_index")?,
             None => stats.memories_allocated.len() as u64,
         };
         Ok(stats)
@@ -131,27 +131,27 @@ impl TrackerStats {
 }
 
 /// Writes a series as a `defaultdict` without a factory, which maps each index to its operator and MiB.
-fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
-    writer.default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
-        writer.int(saturating_i64(index as u64))?;
-        writer.tuple::<2>(|writer| {
-            writer.text(&sample.operator)?;
-            writer.float(sample.mib)
+fn write_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
+    writer.write_default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
+        writer.write_int(saturating_i64(index as u64))?;
+        writer.write_tuple::<2>(|writer| {
+            writer.write_text(&sample.operator)?;
+            writer.write_float(sample.mib)
         })
     })
 }
 
 /// Writes the peak as a tuple of two amounts in MiB, the operator's index or None, and a bool.
-fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> io::Result<()> {
-    let Some(peak) = peak else { return writer.none() };
-    writer.tuple::<4>(|writer| {
-        writer.float(peak.least_mib)?;
-        writer.float(peak.most_mib)?;
+fn write_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> io::Result<()> {
+    let Some(peak) = peak else { return writer.write_none() };
+    writer.write_tuple::<4>(|writer| {
+        writer.write_float(peak.least_mib)?;
+        writer.write_float(peak.most_mib)?;
         match peak.op_index {
-            Some(index) => writer.int(saturating_i64(index))?,
-            None => writer.none()?,
+            Some(index) => writer.write_int(saturating_i64(index))?,
+            None => writer.write_none()?,
         }
-        writer.bool(peak.is_inside)
+        writer.write_bool(peak.is_inside)
     })
 }
 
@@ -191,7 +191,7 @@ impl StatsReader<'_> {
     }
 
     /// Reads the count under a key.
-    fn count(&self, key: &str) -> Result<u64, StatsError> {
+    fn read_count(&self, key: &str) -> Result<u64, StatsError> {
         let value = self.required(key)?;
         self.as_count(value).ok_or_else(|| self.wrong_type(key, "a count", value))
     }
@@ -202,7 +202,7 @@ impl StatsReader<'_> {
 
     /// Reads a series. Its records may be in any order, and a later record replaces an earlier one with the same index,
     /// but no index between 0 and the last may be missing.
-    fn series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
+    fn read_series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
         let entries = self.entries(key)?.to_vec();
         let mut series: Vec<Option<Sample>> = Vec::with_capacity(entries.len());
         let count = entries.len();
@@ -246,7 +246,7 @@ impl StatsReader<'_> {
     }
 
     /// Reads the earlier positions of markers, which PyTorch's files do not contain.
-    fn earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
+    fn read_earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
         let entries = match self.document.get(self.root, EARLIER_MARKERS) {
             None => return Ok(Vec::new()),
             Some(Value::List(id)) => self.document.list(id),
@@ -269,7 +269,7 @@ impl StatsReader<'_> {
     }
 
     /// Reads the peak, which PyTorch's files do not contain.
-    fn peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
+    fn read_peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
         let Some(value) = self.document.get(self.root, PEAK) else { return Ok(None) };
         let fields = match value {
             Value::Tuple(id) => self.document.tuple(id),
@@ -290,7 +290,7 @@ impl StatsReader<'_> {
     }
 
     /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position but takes its last value.
-    fn markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
+    fn read_markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
         let mut markers: Vec<(String, u64)> = Vec::new();
         let mut rows = HashMap::new();
         for &(name, index) in self.entries("markers")? {

@@ -10,7 +10,7 @@ use std::io::{Cursor, Read};
 pub(super) const MAX_COMPRESSION_RATIO: u64 = 8;
 
 /// Reads the pickle within the limits that apply to its compression.
-pub(super) fn pickle(
+pub(super) fn read_pickle(
     reader: impl Read,
     limits: impl FnOnce(Compression) -> Limits,
 ) -> Result<Document, StatsError> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub struct Growth {
     /// The operator's full name.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_text")]
     pub operator: Arc<str>,
     /// Allocated memory after the operator minus allocated memory before it, in MiB; negative if the operator freed
     /// memory.
@@ -57,7 +57,7 @@ impl TrackerStats {
     /// Fails when there are no records (PyTorch raises a `KeyError`), or when there are fewer than `op_index` records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let Some(first) = self.memories_allocated.first() else { return Err(StatsError::NoRecords) };
-        self.rank(top, 1, first.mib)
+        self.rank_records(top, 1, first.mib)
     }
 
     /// Returns the summary of a run whose allocated memory before its first operator is known to be `baseline_mib`, in
@@ -66,12 +66,12 @@ impl TrackerStats {
     /// # Errors
     /// Fails when there are fewer than `op_index` records.
     pub fn summary_since(&self, top: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
-        self.rank(top, 0, baseline_mib)
+        self.rank_records(top, 0, baseline_mib)
     }
 
     /// Ranks the records from `start` on by their growth since the previous record, or since `baseline_mib` for the
     /// first.
-    fn rank(&self, top: usize, start: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
+    fn rank_records(&self, top: usize, start: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
         let samples = &self.memories_allocated;
         if self.op_index > samples.len() as u64 {
             return Err(StatsError::MissingRecord { index: samples.len() as u64, op_index: self.op_index });
@@ -94,7 +94,7 @@ impl TrackerStats {
                 None => operators.push(growth),
             }
         }
-        operators.sort_by(|a, b| descending(a.growth_mib, b.growth_mib));
+        operators.sort_by(|a, b| compare_descending(a.growth_mib, b.growth_mib));
         operators.truncate(top);
         let (num_alloc_retries, folded_operators) = (self.num_alloc_retries, self.folded.operators);
         Ok(Summary { num_alloc_retries, top, operators, folded_operators })
@@ -102,12 +102,12 @@ impl TrackerStats {
 }
 
 /// Serialises a shared string as a string.
-fn as_text<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_text<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(name)
 }
 
 /// Orders larger numbers first and NaN last; 0 and -0 are equal, as in Python.
-fn descending(a: f64, b: f64) -> Ordering {
+fn compare_descending(a: f64, b: f64) -> Ordering {
     b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 

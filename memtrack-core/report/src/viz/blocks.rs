@@ -2,8 +2,8 @@
 //! This module also has the rules by which PyTorch finds a block's requested size and stack in files from all its
 //! versions.
 
-use super::number::{integer, integer_of};
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
+use super::number::{integer_of, record_integer};
 use super::repr::Repr;
 use super::sink::push_decimal;
 use memtrack_model::event::StackId;
@@ -43,17 +43,17 @@ impl<'a> Blocks<'a> {
 
     /// Returns the address of a segment.
     pub(super) fn address(self, segment: usize) -> i128 {
-        integer(&self.pytorch.segments, segment, Key::Address)
+        record_integer(&self.pytorch.segments, segment, Key::Address)
     }
 
     /// Returns the size of a segment in bytes.
     pub(super) fn total(self, segment: usize) -> i128 {
-        integer(&self.pytorch.segments, segment, Key::TotalSize)
+        record_integer(&self.pytorch.segments, segment, Key::TotalSize)
     }
 
     /// Appends a segment's stream as Python prints it.
     pub(super) fn push_stream(self, out: &mut Vec<u8>, segment: usize) {
-        self.push(out, &self.pytorch.segments, segment, Key::Stream);
+        self.push_value(out, &self.pytorch.segments, segment, Key::Stream);
     }
 
     /// Returns whether a segment belongs to the default stream.
@@ -67,7 +67,7 @@ impl<'a> Blocks<'a> {
 
     /// Appends the state of a block.
     pub(super) fn push_state(self, out: &mut Vec<u8>, block: usize) {
-        self.push(out, &self.pytorch.blocks, block, Key::State);
+        self.push_value(out, &self.pytorch.blocks, block, Key::State);
     }
 
     /// Returns the state of a block.
@@ -77,7 +77,7 @@ impl<'a> Blocks<'a> {
 
     /// Returns the size of a block in bytes.
     pub(super) fn size(self, block: usize) -> i128 {
-        integer(&self.pytorch.blocks, block, Key::Size)
+        record_integer(&self.pytorch.blocks, block, Key::Size)
     }
 
     /// Returns a block's earlier allocations, or `None` if it has no history.
@@ -89,7 +89,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Reads one entry in a block's history.
-    pub(super) fn history_entry(self, entry: &Value) -> HistoryEntry {
+    pub(super) fn read_history_entry(self, entry: &Value) -> HistoryEntry {
         let mut parsed = HistoryEntry { bytes: 0, stack: None };
         let Value::Dict(entries) = entry else { return parsed };
         for (key, value) in entries.iter() {
@@ -106,24 +106,24 @@ impl<'a> Blocks<'a> {
 
     /// Returns a block's requested size and stack. They come from the block itself if it has `frames`, and otherwise
     /// from the first entry in its history.
-    pub(super) fn requested(self, block: usize, odd: &mut Oddities) -> (i128, StackId) {
+    pub(super) fn requested(self, block: usize, odd: &mut Inconsistencies) -> (i128, StackId) {
         let blocks = &self.pytorch.blocks;
-        let size = || integer(blocks, block, Key::RequestedSize);
+        let size = || record_integer(blocks, block, Key::RequestedSize);
         if blocks.has(block, Key::Frames) {
             let stack = blocks.stack(block, Key::Frames);
             if blocks.has(block, Key::RequestedSize) {
                 return (size(), stack);
             }
-            odd.note("has frames but no `requested_size`; its size was used", || self.name(block));
+            odd.note("has frames but no `requested_size`; its size was used", || self.format_name(block));
             return (self.size(block), stack);
         }
         match self.history(block) {
             Some([first, ..]) => {
-                let entry = self.history_entry(first);
+                let entry = self.read_history_entry(first);
                 (entry.bytes, entry.stack.unwrap_or_default())
             }
             Some([]) => {
-                odd.note("has a history without entries; its size was used", || self.name(block));
+                odd.note("has a history without entries; its size was used", || self.format_name(block));
                 (self.size(block), StackId::NONE)
             }
             None if blocks.has(block, Key::RequestedSize) => (size(), StackId::NONE),
@@ -131,14 +131,14 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Formats the name of a block for [`Oddities`].
-    pub(super) fn name(self, block: usize) -> String {
+    /// Formats the name of a block for [`Inconsistencies`].
+    pub(super) fn format_name(self, block: usize) -> String {
         format!("block {block} at {:#x}", self.pytorch.blocks.number(block, Key::Address))
     }
 
-    fn push(self, out: &mut Vec<u8>, records: &Records, row: usize, key: Key) {
+    fn push_value(self, out: &mut Vec<u8>, records: &Records, row: usize, key: Key) {
         match records.exact_under(row, key) {
-            Some(value) => Repr::of(self.snapshot).str(out, value),
+            Some(value) => Repr::of(self.snapshot).write_str(out, value),
             None if key == Key::State => {
                 out.extend_from_slice(self.snapshot.strings.bytes(records.text(row, key)));
             }

@@ -3,7 +3,7 @@
 
 use super::blocks::Blocks;
 use super::folded::Folder;
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
 use super::sink::Sink;
 use super::usage::{Grouping, Usage};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -22,7 +22,7 @@ pub struct SegmentKey {
 
 /// Returns the segments of `snapshot` that `other` does not have, sorted by address.
 pub fn only_in(snapshot: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<SegmentKey> {
-    let (own, other) = (keys(Blocks::of(snapshot)), keys(Blocks::of(other)));
+    let (own, other) = (segment_keys(Blocks::of(snapshot)), segment_keys(Blocks::of(other)));
     own.difference(&other).copied().collect()
 }
 
@@ -34,24 +34,24 @@ pub fn compare_folded(
     before: &PytorchSnapshot,
     after: &PytorchSnapshot,
     out: &mut impl Write,
-) -> io::Result<Oddities> {
+) -> io::Result<Inconsistencies> {
     let mut sink = Sink::new(out);
     for (name, one, other) in [("only_before", before, after), ("only_after", after, before)] {
-        sink.str(name);
-        sink.str(" = [");
+        sink.push_str(name);
+        sink.push_str(" = [");
         for (index, key) in only_in(one, other).into_iter().enumerate() {
             if index > 0 {
-                sink.str(", ");
+                sink.push_str(", ");
             }
-            sink.decimal(key.address);
+            sink.push_decimal(key.address);
         }
-        sink.str("]\n");
+        sink.push_str("]\n");
     }
-    let mut odd = Oddities::default();
+    let mut odd = Inconsistencies::default();
     for (name, one, other) in [("only_before;", before, after), ("only_after;", after, before)] {
         let mut folder = Folder::new(one);
-        for segment in unmatched(one, other) {
-            folder.segment(&mut sink, name, segment)?;
+        for segment in unmatched_rows(one, other) {
+            folder.write_segment(&mut sink, name, segment)?;
         }
         odd.extend(folder.odd);
     }
@@ -62,21 +62,21 @@ pub fn compare_folded(
 /// Returns the usage of the segments that only `before` has, then of those that only `after` has, to be drawn or used
 /// as data.
 pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
-    let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after));
-    let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before));
+    let gone = Usage::of_segments(before, Grouping::Segment, unmatched_rows(before, after));
+    let new = Usage::of_segments(after, Grouping::Segment, unmatched_rows(after, before));
     [gone, new]
 }
 
 /// Returns the rows of the segments of `snapshot` that `other` does not have, in file order.
-fn unmatched(snapshot: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<usize> {
-    let (blocks, other) = (Blocks::of(snapshot), keys(Blocks::of(other)));
-    blocks.segments().filter(|&segment| !other.contains(&key(blocks, segment))).collect()
+fn unmatched_rows(snapshot: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<usize> {
+    let (blocks, other) = (Blocks::of(snapshot), segment_keys(Blocks::of(other)));
+    blocks.segments().filter(|&segment| !other.contains(&segment_key(blocks, segment))).collect()
 }
 
-fn key(blocks: Blocks<'_>, segment: usize) -> SegmentKey {
+fn segment_key(blocks: Blocks<'_>, segment: usize) -> SegmentKey {
     SegmentKey { address: blocks.address(segment), total_size: blocks.total(segment) }
 }
 
-fn keys(blocks: Blocks<'_>) -> BTreeSet<SegmentKey> {
-    blocks.segments().map(|segment| key(blocks, segment)).collect()
+fn segment_keys(blocks: Blocks<'_>) -> BTreeSet<SegmentKey> {
+    blocks.segments().map(|segment| segment_key(blocks, segment)).collect()
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 const LEGEND: &str = "Blue: device, stream, segment. Green: allocated. Grey: free. Yellow: rounding. \
                       Violet: freed, still used by others. Warm: stack frames.";
 
-const fn colour(r: u8, g: u8, b: u8) -> Color {
+const fn rgb(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }
 }
 
@@ -23,22 +23,22 @@ const fn colour(r: u8, g: u8, b: u8) -> Color {
 fn frame_colour(frame: &str) -> Option<Color> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| frame.starts_with(prefix));
     match frame {
-        "(rounding)" => Some(colour(235, 200, 90)),
-        "only_before" => Some(colour(225, 150, 150)),
-        "only_after" => Some(colour(150, 190, 225)),
-        _ if begins(&["active_allocated"]) => Some(colour(150, 205, 140)),
-        _ if begins(&["active_pending_free", "active_awaiting_free"]) => Some(colour(185, 150, 215)),
-        _ if begins(&["inactive"]) => Some(colour(190, 190, 190)),
-        _ if begins(&["device ", "host heap", "stream_", "segment 0x"]) => Some(colour(140, 180, 215)),
+        "(rounding)" => Some(rgb(235, 200, 90)),
+        "only_before" => Some(rgb(225, 150, 150)),
+        "only_after" => Some(rgb(150, 190, 225)),
+        _ if begins(&["active_allocated"]) => Some(rgb(150, 205, 140)),
+        _ if begins(&["active_pending_free", "active_awaiting_free"]) => Some(rgb(185, 150, 215)),
+        _ if begins(&["inactive"]) => Some(rgb(190, 190, 190)),
+        _ if begins(&["device ", "host heap", "stream_", "segment 0x"]) => Some(rgb(140, 180, 215)),
         _ => None,
     }
 }
 
 /// Returns the colours of all frames that precede the stacks.
-fn palette(lines: &[String]) -> PaletteMap {
+fn build_palette(lines: &[String]) -> PaletteMap {
     let mut palette = PaletteMap::default();
     // The root frame has no name.
-    palette.insert("", colour(200, 210, 220));
+    palette.insert("", rgb(200, 210, 220));
     for line in lines {
         let frames = line.rsplit_once(' ').map_or(line.as_str(), |(frames, _)| frames);
         for frame in frames.split(';') {
@@ -58,7 +58,7 @@ pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::R
     let mut options = Options::default();
     options.title = title.to_owned();
     options.subtitle = Some(LEGEND.to_owned());
-    let mut palette = palette(lines);
+    let mut palette = build_palette(lines);
     options.palette_map = Some(&mut palette);
     options.count_name = "bytes".to_owned();
     options.name_type = "Frame:".to_owned();

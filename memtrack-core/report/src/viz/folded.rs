@@ -2,7 +2,7 @@
 //! of inactive blocks, which is stale, so gaps may be negative. See [`super::Usage`] for the true sizes.
 
 use super::blocks::Blocks;
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
 use super::sink::Sink;
 use super::stacks::Stacks;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -12,11 +12,11 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
-pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
+pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Inconsistencies> {
     let mut sink = Sink::new(out);
     let mut folder = Folder::new(snapshot);
     for segment in folder.blocks.segments() {
-        folder.segment(&mut sink, "", segment)?;
+        folder.write_segment(&mut sink, "", segment)?;
     }
     sink.finish()?;
     Ok(folder.odd)
@@ -26,14 +26,14 @@ pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
-pub fn memory_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
+pub fn memory_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Inconsistencies> {
     let mut sink = Sink::new(out);
     let mut folder = Folder::new(snapshot);
     for segment in folder.blocks.segments() {
         folder.prefix.clear();
         folder.prefix.extend_from_slice(b"stream_");
         folder.blocks.push_stream(&mut folder.prefix, segment);
-        folder.lines(&mut sink, segment)?;
+        folder.write_lines(&mut sink, segment)?;
     }
     sink.finish()?;
     Ok(folder.odd)
@@ -42,7 +42,7 @@ pub fn memory_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Re
 /// A writer of folded lines for the segments of one snapshot.
 pub(super) struct Folder<'a> {
     pub(super) blocks: Blocks<'a>,
-    pub(super) odd: Oddities,
+    pub(super) odd: Inconsistencies,
     stacks: Stacks<'a>,
     prefix: Vec<u8>,
 }
@@ -50,11 +50,11 @@ pub(super) struct Folder<'a> {
 impl<'a> Folder<'a> {
     pub(super) fn new(snapshot: &'a PytorchSnapshot) -> Self {
         let stacks = Stacks::of(snapshot);
-        Self { blocks: Blocks::of(snapshot), odd: Oddities::default(), stacks, prefix: Vec::new() }
+        Self { blocks: Blocks::of(snapshot), odd: Inconsistencies::default(), stacks, prefix: Vec::new() }
     }
 
     /// Writes the lines of one segment, each of which starts with `prefix`, the stream and the segment's address.
-    pub(super) fn segment<W: Write>(
+    pub(super) fn write_segment<W: Write>(
         &mut self,
         sink: &mut Sink<'_, W>,
         prefix: &str,
@@ -66,42 +66,42 @@ impl<'a> Folder<'a> {
         self.blocks.push_stream(&mut self.prefix, segment);
         self.prefix.extend_from_slice(b";seg_");
         super::sink::push_decimal(&mut self.prefix, self.blocks.address(segment));
-        self.lines(sink, segment)
+        self.write_lines(sink, segment)
     }
 
-    fn lines<W: Write>(&mut self, sink: &mut Sink<'_, W>, segment: usize) -> io::Result<()> {
+    fn write_lines<W: Write>(&mut self, sink: &mut Sink<'_, W>, segment: usize) -> io::Result<()> {
         let blocks = self.blocks;
         for block in blocks.segment_blocks(segment) {
             let mut accounted = 0;
             if let Some(history) = blocks.history(block) {
                 for entry in history {
-                    let entry = blocks.history_entry(entry);
+                    let entry = blocks.read_history_entry(entry);
                     accounted += entry.bytes;
-                    self.begin(sink, block);
+                    self.begin_line(sink, block);
                     match entry.stack {
                         Some(stack) => self.stacks.push(&mut sink.text, stack),
-                        None => sink.str("<no-context>"),
+                        None => sink.push_str("<no-context>"),
                     }
-                    end(sink, entry.bytes)?;
+                    end_line(sink, entry.bytes)?;
                 }
             } else {
                 let (requested, stack) = blocks.requested(block, &mut self.odd);
                 accounted = requested;
-                self.begin(sink, block);
+                self.begin_line(sink, block);
                 self.stacks.push(&mut sink.text, stack);
-                end(sink, requested)?;
+                end_line(sink, requested)?;
             }
             let gap = blocks.size(block) - accounted;
             if gap != 0 {
-                self.begin(sink, block);
-                sink.str("<gaps>");
-                end(sink, gap)?;
+                self.begin_line(sink, block);
+                sink.push_str("<gaps>");
+                end_line(sink, gap)?;
             }
         }
         Ok(())
     }
 
-    fn begin<W: Write>(&self, sink: &mut Sink<'_, W>, block: usize) {
+    fn begin_line<W: Write>(&self, sink: &mut Sink<'_, W>, block: usize) {
         sink.text.extend_from_slice(&self.prefix);
         sink.text.push(b';');
         self.blocks.push_state(&mut sink.text, block);
@@ -109,9 +109,9 @@ impl<'a> Folder<'a> {
     }
 }
 
-fn end<W: Write>(sink: &mut Sink<'_, W>, bytes: i128) -> io::Result<()> {
+fn end_line<W: Write>(sink: &mut Sink<'_, W>, bytes: i128) -> io::Result<()> {
     sink.text.push(b' ');
-    sink.decimal(bytes);
+    sink.push_decimal(bytes);
     sink.text.push(b'\n');
     sink.flush_if_full()
 }

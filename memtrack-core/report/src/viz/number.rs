@@ -9,7 +9,7 @@ use memtrack_model::snapshot::{Snapshot, Value};
 const MAX_MAGNITUDE: i128 = 1 << 90;
 
 /// Returns the integer under `key`, or 0 if there is none.
-pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
+pub(super) fn record_integer(records: &Records, row: usize, key: Key) -> i128 {
     match records.exact_under(row, key) {
         Some(value) => integer_of(value),
         None => records.number(row, key).into(),
@@ -73,7 +73,7 @@ pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
 
 /// Formats an integer of any width, given in little-endian two's complement. Returns `None` if it has more digits than
 /// Python would print.
-pub(super) fn wide_decimal(bytes: &[u8]) -> Option<String> {
+pub(super) fn format_wide_decimal(bytes: &[u8]) -> Option<String> {
     const MAX_BYTES: usize = 1785;
     if bytes.len() > MAX_BYTES {
         return None;
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn wide_integers_have_all_their_digits() {
         for number in [0i128, 1 << 70, -(1 << 70), i128::MAX, i128::MIN, -1] {
-            assert_eq!(wide_decimal(&number.to_le_bytes()).unwrap(), number.to_string());
+            assert_eq!(format_wide_decimal(&number.to_le_bytes()).unwrap(), number.to_string());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The page string of a segment, in which each character shows the blocks on one 20 MiB page.
 
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
 use std::collections::HashMap;
 
 /// The size of a page in bytes.
@@ -34,7 +34,7 @@ impl Pages {
         &mut self,
         total: i128,
         ranges: &[(i128, i128)],
-        odd: &mut Oddities,
+        odd: &mut Inconsistencies,
         name: impl Fn() -> String,
     ) -> String {
         let count = if total > 0 { (total - 1) / PAGE_BYTES + 1 } else { 0 };
@@ -44,7 +44,7 @@ impl Pages {
         let budget = subtract(self.pages_left, count).zip(subtract(self.block_parts_left, block_parts));
         let cells = budget.and_then(|budget| {
             (self.pages_left, self.block_parts_left) = budget;
-            self.cells(count as usize, ranges, odd, &name)
+            self.page_cells(count as usize, ranges, odd, &name)
         });
         cells.unwrap_or_else(|| {
             odd.note("has too many pages to draw", name);
@@ -53,11 +53,11 @@ impl Pages {
     }
 
     /// Returns the characters of the pages, or `None` if too many pages are partly filled or shared.
-    fn cells(
+    fn page_cells(
         &mut self,
         count: usize,
         ranges: &[(i128, i128)],
-        odd: &mut Oddities,
+        odd: &mut Inconsistencies,
         name: impl Fn() -> String,
     ) -> Option<String> {
         let mut cells = vec![b' '; count];
@@ -95,22 +95,22 @@ impl Pages {
 mod tests {
     use super::*;
 
-    fn draw(total: i128, ranges: &[(i128, i128)]) -> (String, Oddities) {
-        let mut odd = Oddities::default();
+    fn draw_pages(total: i128, ranges: &[(i128, i128)]) -> (String, Inconsistencies) {
+        let mut odd = Inconsistencies::default();
         (Pages::new().draw(total, ranges, &mut odd, || "it".into()), odd)
     }
 
     #[test]
     fn a_page_shows_its_only_block_or_its_filled_share() {
         let half = PAGE_BYTES / 2;
-        assert_eq!(draw(3 * PAGE_BYTES, &[(0, half), (half, PAGE_BYTES)]).0, "*b ");
-        assert_eq!(draw(PAGE_BYTES, &[(0, half), (half, 1)]).0, "5");
+        assert_eq!(draw_pages(3 * PAGE_BYTES, &[(0, half), (half, PAGE_BYTES)]).0, "*b ");
+        assert_eq!(draw_pages(PAGE_BYTES, &[(0, half), (half, 1)]).0, "5");
     }
 
     #[test]
     fn pages_of_huge_segments_are_counted_and_not_drawn() {
-        let (text, odd) = draw(1 << 80, &[]);
+        let (text, odd) = draw_pages(1 << 80, &[]);
         assert!(text.ends_with(" pages") && !odd.is_empty());
-        assert!(!draw(PAGE_BYTES, &[(0, 3 * PAGE_BYTES)]).1.is_empty());
+        assert!(!draw_pages(PAGE_BYTES, &[(0, 3 * PAGE_BYTES)]).1.is_empty());
     }
 }

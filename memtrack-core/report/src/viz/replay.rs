@@ -4,9 +4,9 @@
 //! The rules are PyTorch's, including their quirks: names are not reused, and a freed segment keeps its address range.
 
 use super::blocks::Blocks;
+use super::inconsistencies::Inconsistencies;
 use super::intervals::Intervals;
-use super::number::{event_integer, integer};
-use super::oddities::Oddities;
+use super::number::{event_integer, record_integer};
 use super::sink::push_decimal;
 use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::Key;
@@ -43,7 +43,7 @@ pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {
     /// Collects the file's segments. If a segment has no `allocated_size`, its size is used.
-    pub(super) fn of(blocks: Blocks<'_>, odd: &mut Oddities) -> Self {
+    pub(super) fn of(blocks: Blocks<'_>, odd: &mut Inconsistencies) -> Self {
         let mut intervals = Intervals::default();
         let segments = &blocks.pytorch.segments;
         let mut missing = None;
@@ -53,7 +53,7 @@ impl FinalSegments {
             if !known {
                 missing = missing.or(Some(row));
             }
-            intervals.add(blocks.address(row), integer(segments, row, key));
+            intervals.add(blocks.address(row), record_integer(segments, row, key));
         }
         if let Some(row) = missing.filter(|_| !blocks.snapshot.events.is_empty()) {
             odd.note("has no `allocated_size`; its size was used", || format!("segment {row}"));
@@ -103,7 +103,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Decodes the next event and updates the state.
-    pub(super) fn step(&mut self, row: usize) -> Step {
+    pub(super) fn decode_step(&mut self, row: usize) -> Step {
         let (events, details) = (&self.blocks.snapshot.events, &self.blocks.pytorch.events);
         let number = |key, column| event_integer(self.blocks.snapshot, details, row, key, column);
         let action = events.action[row];
@@ -122,7 +122,7 @@ impl<'a> Replay<'a> {
                 let name = self.new_name();
                 self.named_blocks.insert(address, name);
                 step.name = Some(name);
-                (step.segment, step.offset) = self.find(address);
+                (step.segment, step.offset) = self.find_segment(address);
             }
             Action::SegmentAlloc => {
                 let name = self.new_name();
@@ -145,7 +145,7 @@ impl<'a> Replay<'a> {
         Name(self.next_name - 1)
     }
 
-    fn find(&self, address: i128) -> (ContainingSegment, i128) {
+    fn find_segment(&self, address: i128) -> (ContainingSegment, i128) {
         if let Some((number, start)) = self.segments.find(address) {
             return (ContainingSegment::Named(self.segment_names[number as usize]), address - start);
         }

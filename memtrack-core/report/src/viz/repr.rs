@@ -1,7 +1,7 @@
 //! Values formatted like Python's `repr` and `str`, which is how the event listing prints unknown events. The text
 //! consists of bytes, because names may contain lone surrogates.
 
-use super::number::wide_decimal;
+use super::number::format_wide_decimal;
 use super::printable::is_printable;
 use super::sink::push_decimal;
 use memtrack_model::python_float::python_float_repr;
@@ -13,10 +13,10 @@ use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 const MAX_VALUE_BYTES: usize = 4 << 10;
 /// The maximum length of a whole event in bytes. It is larger because an event's stack may be long.
 const MAX_EVENT_BYTES: usize = 1 << 20;
-/// The maximum combined length, in bytes, of all events in a snapshot. [`BYTES_PER_EVENT`] is added to it for each
+/// The maximum combined length, in bytes, of all events in a snapshot. [`MAX_BYTES_PER_EVENT`] is added to it for each
 /// event.
-const BASE_EVENT_BYTES: usize = 64 << 20;
-const BYTES_PER_EVENT: usize = 64 << 10;
+const MAX_EVENT_BYTES_BASE: usize = 64 << 20;
+const MAX_BYTES_PER_EVENT: usize = 64 << 10;
 
 /// A writer for the values of one snapshot.
 pub(super) struct Repr<'a> {
@@ -40,15 +40,15 @@ impl<'a> Repr<'a> {
     /// Creates a writer for the events of a listing.
     pub(super) fn of_events(snapshot: &'a Snapshot) -> Self {
         let bytes_left =
-            BASE_EVENT_BYTES.saturating_add(snapshot.events.len().saturating_mul(BYTES_PER_EVENT));
+            MAX_EVENT_BYTES_BASE.saturating_add(snapshot.events.len().saturating_mul(MAX_BYTES_PER_EVENT));
         Self { snapshot, max_bytes: MAX_EVENT_BYTES, bytes_left, end: 0, cut: false }
     }
 
     /// Writes `str(value)`: a string unchanged, and any other value as its `repr`, which is cut if it gets too long.
-    pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
+    pub(super) fn write_str(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
-            _ => self.write_bounded(out, |repr, out| repr.value(out, value)),
+            _ => self.write_bounded(out, |repr, out| repr.write_value(out, value)),
         }
     }
 
@@ -71,7 +71,7 @@ impl<'a> Repr<'a> {
     }
 
     /// Writes the event in `row` as a dictionary like the one in the file.
-    pub(super) fn event(&mut self, out: &mut Vec<u8>, row: usize) {
+    pub(super) fn write_event(&mut self, out: &mut Vec<u8>, row: usize) {
         let Some(pytorch) = self.snapshot.pytorch.as_deref() else { return };
         let keys = &pytorch.events.shape_of(row).keys;
         let entries = keys.iter().enumerate().map(|(place, key)| {
@@ -79,16 +79,16 @@ impl<'a> Repr<'a> {
             (key.clone(), value.unwrap_or(Value::None))
         });
         let entries: Vec<_> = entries.collect();
-        self.write_bounded(out, |repr, out| repr.dictionary(out, &entries));
+        self.write_bounded(out, |repr, out| repr.write_dictionary(out, &entries));
     }
 
     /// Writes `repr(value)`.
-    fn value(&mut self, out: &mut Vec<u8>, value: &Value) {
+    fn write_value(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::None => out.extend_from_slice(b"None"),
             Value::Bool(truth) => out.extend_from_slice(if *truth { b"True" } else { b"False" }),
             Value::Int(number) => push_decimal(out, (*number).into()),
-            Value::Big(bytes) => match wide_decimal(bytes) {
+            Value::Big(bytes) => match format_wide_decimal(bytes) {
                 Some(digits) => out.extend_from_slice(digits.as_bytes()),
                 None => out.extend_from_slice(b"<integer of too many digits>"),
             },
@@ -98,17 +98,17 @@ impl<'a> Repr<'a> {
             Value::Tuple(items) => match &items[..] {
                 [one] => {
                     out.push(b'(');
-                    self.value(out, one);
+                    self.write_value(out, one);
                     out.extend_from_slice(b",)");
                 }
-                items => self.items(out, "(", items, ")"),
+                items => self.write_items(out, "(", items, ")"),
             },
-            Value::List(items) => self.items(out, "[", items, "]"),
+            Value::List(items) => self.write_items(out, "[", items, "]"),
             Value::Set(items) if items.is_empty() => out.extend_from_slice(b"set()"),
-            Value::Set(items) => self.items(out, "{", items, "}"),
+            Value::Set(items) => self.write_items(out, "{", items, "}"),
             Value::FrozenSet(items) if items.is_empty() => out.extend_from_slice(b"frozenset()"),
-            Value::FrozenSet(items) => self.items(out, "frozenset({", items, "})"),
-            Value::Dict(entries) => self.dictionary(out, entries),
+            Value::FrozenSet(items) => self.write_items(out, "frozenset({", items, "})"),
+            Value::Dict(entries) => self.write_dictionary(out, entries),
             Value::Stack(stack) => {
                 out.push(b'[');
                 for (place, &frame) in self.snapshot.named.get(*stack).iter().enumerate() {
@@ -116,41 +116,41 @@ impl<'a> Repr<'a> {
                     if self.cut_if_full(out) {
                         break;
                     }
-                    self.frame(out, frame);
+                    self.write_frame(out, frame);
                 }
                 out.push(b']');
             }
-            Value::Frame(frame) => self.frame(out, *frame),
+            Value::Frame(frame) => self.write_frame(out, *frame),
         }
     }
 
-    fn items(&mut self, out: &mut Vec<u8>, open: &str, items: &[Value], close: &str) {
+    fn write_items(&mut self, out: &mut Vec<u8>, open: &str, items: &[Value], close: &str) {
         out.extend_from_slice(open.as_bytes());
         for (place, item) in items.iter().enumerate() {
             push_separator(out, place);
             if self.cut_if_full(out) {
                 break;
             }
-            self.value(out, item);
+            self.write_value(out, item);
         }
         out.extend_from_slice(close.as_bytes());
     }
 
-    fn dictionary(&mut self, out: &mut Vec<u8>, entries: &[(Value, Value)]) {
+    fn write_dictionary(&mut self, out: &mut Vec<u8>, entries: &[(Value, Value)]) {
         out.push(b'{');
         for (place, (key, value)) in entries.iter().enumerate() {
             push_separator(out, place);
             if self.cut_if_full(out) {
                 break;
             }
-            self.value(out, key);
+            self.write_value(out, key);
             out.extend_from_slice(b": ");
-            self.value(out, value);
+            self.write_value(out, value);
         }
         out.push(b'}');
     }
 
-    fn frame(&mut self, out: &mut Vec<u8>, frame: FrameId) {
+    fn write_frame(&mut self, out: &mut Vec<u8>, frame: FrameId) {
         let records = &self.snapshot.frames.records;
         let row = frame.index();
         if row >= records.len() {
@@ -160,7 +160,7 @@ impl<'a> Repr<'a> {
         let value = |place| records.value_at(row, place).unwrap_or(Value::None);
         let entries: Vec<_> =
             keys.iter().enumerate().map(|(place, key)| (key.clone(), value(place))).collect();
-        self.dictionary(out, &entries);
+        self.write_dictionary(out, &entries);
     }
 }
 

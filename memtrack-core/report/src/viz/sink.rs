@@ -20,17 +20,17 @@ impl<'w, W: Write> Sink<'w, W> {
     }
 
     /// Appends text.
-    pub(super) fn str(&mut self, text: &str) {
+    pub(super) fn push_str(&mut self, text: &str) {
         self.text.extend_from_slice(text.as_bytes());
     }
 
     /// Appends a number.
-    pub(super) fn decimal(&mut self, number: i128) {
+    pub(super) fn push_decimal(&mut self, number: i128) {
         push_decimal(&mut self.text, number);
     }
 
     /// Appends a size as PyTorch prints it.
-    pub(super) fn size(&mut self, bytes: i128) {
+    pub(super) fn push_size(&mut self, bytes: i128) {
         push_size(&mut self.text, bytes);
     }
 

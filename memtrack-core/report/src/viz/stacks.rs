@@ -35,7 +35,7 @@ const HIDDEN_FILES: [&str; 10] = [
 
 /// The length at which stacks are cut, in bytes. A file that repeats one long frame could otherwise make them
 /// arbitrarily long.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_STACK_BYTES: usize = 1 << 20;
 
 /// A writer for the stacks of one snapshot.
 pub(super) struct Stacks<'a> {
@@ -69,7 +69,7 @@ impl<'a> Stacks<'a> {
             if !std::mem::take(&mut first) {
                 out.push(b';');
             }
-            if out.len() - start >= MAX_BYTES {
+            if out.len() - start >= MAX_STACK_BYTES {
                 return out.extend_from_slice(b"...");
             }
             push_frame(out, self.snapshot, frame);
@@ -77,7 +77,7 @@ impl<'a> Stacks<'a> {
     }
 
     /// Returns the texts of the visible frames, innermost first.
-    pub(super) fn texts(&mut self, stack: StackId) -> Vec<String> {
+    pub(super) fn frame_texts(&mut self, stack: StackId) -> Vec<String> {
         let snapshot = self.snapshot;
         let mut visible = Vec::new();
         let mut bytes = 0;
@@ -85,7 +85,7 @@ impl<'a> Stacks<'a> {
             if self.is_hidden(frame) {
                 continue;
             }
-            if bytes >= MAX_BYTES {
+            if bytes >= MAX_STACK_BYTES {
                 visible.push("...".into());
                 break;
             }
@@ -99,7 +99,7 @@ impl<'a> Stacks<'a> {
 
     /// Returns the visible frames for JSON, innermost first, or `None` if there are none. A stack that was cut ends
     /// with an empty frame.
-    pub(super) fn answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
+    pub(super) fn to_answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
         let snapshot = self.snapshot;
         let mut visible = Vec::new();
         let mut bytes = 0;
@@ -107,11 +107,11 @@ impl<'a> Stacks<'a> {
             if self.is_hidden(frame) {
                 continue;
             }
-            if bytes >= MAX_BYTES {
+            if bytes >= MAX_STACK_BYTES {
                 visible.push(FrameAnswer::default());
                 break;
             }
-            let frame = frame_answer(snapshot, frame);
+            let frame = frame_to_answer(snapshot, frame);
             let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
             bytes += length(&frame.function) + length(&frame.file);
             visible.push(frame);
@@ -136,12 +136,12 @@ impl<'a> Stacks<'a> {
 }
 
 /// Converts a frame for JSON.
-fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
+fn frame_to_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
     let odd = |key| snapshot.frames.records.exact_under(frame.index(), key);
     let text = |key, id: StringId| {
         let mut text = Vec::new();
         match odd(key) {
-            Some(value) => Repr::of(snapshot).str(&mut text, value),
+            Some(value) => Repr::of(snapshot).write_str(&mut text, value),
             None => text.extend_from_slice(snapshot.strings.bytes(id)),
         }
         Some(String::from_utf8_lossy(&text).into_owned()).filter(|text| !text.is_empty())
@@ -161,17 +161,17 @@ fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let odd = |key| records.exact_under(frame.index(), key);
     let file = snapshot.strings.bytes(snapshot.frames.filename(frame));
     match odd(Key::Filename) {
-        Some(value) => Repr::of(snapshot).str(out, value),
+        Some(value) => Repr::of(snapshot).write_str(out, value),
         None => out.extend_from_slice(file.rsplit(|&byte| byte == b'/').next().unwrap_or(file)),
     }
     out.push(b':');
     match odd(Key::Line) {
-        Some(value) => Repr::of(snapshot).str(out, value),
+        Some(value) => Repr::of(snapshot).write_str(out, value),
         None => push_decimal(out, snapshot.frames.line(frame).into()),
     }
     out.push(b':');
     match odd(Key::Name) {
-        Some(value) => Repr::of(snapshot).str(out, value),
+        Some(value) => Repr::of(snapshot).write_str(out, value),
         None => out.extend_from_slice(snapshot.strings.bytes(snapshot.frames.name(frame))),
     }
 }

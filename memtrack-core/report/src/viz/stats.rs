@@ -2,8 +2,8 @@
 //! byte for byte the same as PyTorch's.
 
 use super::blocks::Blocks;
+use super::inconsistencies::Inconsistencies;
 use super::number::push_size;
-use super::oddities::Oddities;
 use super::pages::{PAGE_BYTES, Pages};
 use super::sink::Sink;
 use memtrack_model::answer::WideAnswer;
@@ -47,7 +47,7 @@ pub struct Stats {
     /// The bytes of blocks that are not allocated.
     pub external: i128,
     /// The inconsistencies in the file.
-    pub odd: Oddities,
+    pub odd: Inconsistencies,
 }
 
 impl Stats {
@@ -63,13 +63,13 @@ impl Stats {
         order.sort_by_key(|&(total, active, _)| (total, active));
         let (mut stats, mut pages, mut ranges) = (Self::default(), Pages::new(), Vec::new());
         for (total, _, row) in order {
-            let fill = stats.segment(blocks, row, total, &mut pages, &mut ranges);
+            let fill = stats.add_segment(blocks, row, total, &mut pages, &mut ranges);
             stats.segments.push(fill);
         }
         stats
     }
 
-    fn segment(
+    fn add_segment(
         &mut self,
         blocks: Blocks<'_>,
         row: usize,
@@ -120,41 +120,41 @@ impl Stats {
     /// Fails when `out` cannot be written.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let mut sink = Sink::new(out);
-        sink.str("Summary of segments >= ");
-        sink.size(PAGE_BYTES);
-        sink.str(" in size\n");
+        sink.push_str("Summary of segments >= ");
+        sink.push_size(PAGE_BYTES);
+        sink.push_str(" in size\n");
         for segment in self.segments.iter().filter(|segment| segment.total >= PAGE_BYTES) {
-            sink.str("[");
-            sink.str(&segment.pages);
-            sink.str("] ");
-            sink.size(segment.total);
-            sink.str(" allocated, ");
+            sink.push_str("[");
+            sink.push_str(&segment.pages);
+            sink.push_str("] ");
+            sink.push_size(segment.total);
+            sink.push_str(" allocated, ");
             push_free(&mut sink.text, segment.external, segment.internal);
-            sink.str(" free");
+            sink.push_str(" free");
             if !segment.stream.is_empty() {
-                sink.str(" stream_");
-                sink.str(&segment.stream);
+                sink.push_str(" stream_");
+                sink.push_str(&segment.stream);
             }
-            sink.str("\n");
+            sink.push_str("\n");
             sink.flush_if_full()?;
         }
-        sink.str("segments: ");
-        sink.decimal(self.segments.len() as i128);
+        sink.push_str("segments: ");
+        sink.push_decimal(self.segments.len() as i128);
         for (name, bytes) in [("\ntotal_reserved: ", self.reserved), ("\ntotal_allocated: ", self.allocated)]
         {
-            sink.str(name);
-            sink.size(bytes);
+            sink.push_str(name);
+            sink.push_size(bytes);
         }
-        sink.str("\ntotal_free: ");
+        sink.push_str("\ntotal_free: ");
         push_free(&mut sink.text, self.external, self.internal);
-        sink.str(LEGEND);
+        sink.push_str(LEGEND);
         sink.finish()
     }
 
     /// Returns the numbers as `memtrack stats --json` prints them.
     pub fn answer(&self) -> StatsAnswer {
         let segment = |segment: &SegmentFill| SegmentFillAnswer {
-            address: hex(segment.address),
+            address: format_address(segment.address),
             stream: if segment.stream.is_empty() { "0".to_owned() } else { segment.stream.clone() },
             total_bytes: WideAnswer(segment.total),
             allocated_bytes: WideAnswer(segment.allocated),
@@ -213,7 +213,7 @@ pub struct SegmentFillAnswer {
 }
 
 /// Formats an address for JSON.
-pub(super) fn hex(address: i128) -> String {
+pub(super) fn format_address(address: i128) -> String {
     if address < 0 { address.to_string() } else { format!("{address:#x}") }
 }
 

@@ -1,7 +1,7 @@
 //! `trace`: every event as a line of pseudocode, byte for byte the same as in PyTorch, including its wrong total.
 
 use super::blocks::Blocks;
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
 use super::replay::{ContainingSegment, FinalSegments, Replay, Step};
 use super::repr::Repr;
 use super::sink::Sink;
@@ -14,9 +14,9 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
-pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
+pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Inconsistencies> {
     let blocks = Blocks::of(snapshot);
-    let mut odd = Oddities::default();
+    let mut odd = Inconsistencies::default();
     if !blocks.pytorch.has(Key::DeviceTraces) {
         odd.note("holds no `device_traces`: only segments were saved", || "the file".into());
     }
@@ -25,16 +25,16 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
     let mut repr = Repr::of_events(snapshot);
     for (device, rows) in blocks.pytorch.traces.iter().enumerate() {
         let Some(last_row) = rows.clone().next_back() else { continue };
-        sink.str("Device ");
-        sink.decimal(device as i128);
-        sink.str(" ----------------\n");
-        sink.decimal(rows.len() as i128);
-        sink.str(" entries\n");
+        sink.push_str("Device ");
+        sink.push_decimal(device as i128);
+        sink.push_str(" ----------------\n");
+        sink.push_decimal(rows.len() as i128);
+        sink.push_str(" entries\n");
         let mut replay = Replay::new(blocks, &final_segments);
         // PyTorch adds to the loop variable, which the next event overwrites, so only the last event counts.
         let mut total = (last_row - rows.start) as i128;
         for row in rows.clone() {
-            let step = replay.step(row);
+            let step = replay.decode_step(row);
             write_line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
             sink.flush_if_full()?;
             if row == last_row {
@@ -45,8 +45,8 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
                 };
             }
         }
-        sink.str("TOTAL MEM: ");
-        sink.size(total);
+        sink.push_str("TOTAL MEM: ");
+        sink.push_size(total);
     }
     sink.finish()?;
     Ok(odd)
@@ -58,85 +58,85 @@ fn write_line<W: Write>(
     row: usize,
     step: &Step,
     repr: &mut Repr<'_>,
-    odd: &mut Oddities,
+    odd: &mut Inconsistencies,
 ) {
     match step.action {
         Action::Alloc => {
             write_name(sink, step);
-            sink.str(" = ");
+            sink.push_str(" = ");
             match step.segment {
                 ContainingSegment::Named(segment) => segment.push(&mut sink.text),
                 ContainingSegment::Row(segment) => {
-                    sink.str("seg_");
-                    sink.decimal(segment.into());
+                    sink.push_str("seg_");
+                    sink.push_decimal(segment.into());
                 }
-                ContainingSegment::Unknown => sink.str("MEM"),
+                ContainingSegment::Unknown => sink.push_str("MEM"),
             }
-            sink.str("[");
-            sink.decimal(step.offset);
-            sink.str(":");
-            sink.size(step.size);
-            sink.str("]");
+            sink.push_str("[");
+            sink.push_decimal(step.offset);
+            sink.push_str(":");
+            sink.push_size(step.size);
+            sink.push_str("]");
         }
         Action::FreeRequested => {
-            sink.str("del ");
+            sink.push_str("del ");
             write_name(sink, step);
-            sink.str(" # ");
-            sink.size(step.size);
+            sink.push_str(" # ");
+            sink.push_size(step.size);
         }
         Action::FreeCompleted => {
-            sink.str("# free completed for ");
+            sink.push_str("# free completed for ");
             write_name(sink, step);
-            sink.str(" ");
-            sink.size(step.size);
+            sink.push_str(" ");
+            sink.push_size(step.size);
         }
         Action::SegmentAlloc => {
             write_name(sink, step);
-            sink.str(" = cudaMalloc(");
-            sink.decimal(step.address);
-            sink.str(", ");
-            sink.size(step.size);
-            sink.str(")");
+            sink.push_str(" = cudaMalloc(");
+            sink.push_decimal(step.address);
+            sink.push_str(", ");
+            sink.push_size(step.size);
+            sink.push_str(")");
         }
         Action::SegmentFree => {
-            sink.str("cudaFree(");
+            sink.push_str("cudaFree(");
             write_name(sink, step);
-            sink.str(") # ");
-            sink.size(step.size);
+            sink.push_str(") # ");
+            sink.push_size(step.size);
         }
         Action::Oom => {
-            sink.str("raise OutOfMemoryError # ");
-            sink.size(step.size);
-            sink.str(" requested, ");
+            sink.push_str("raise OutOfMemoryError # ");
+            sink.push_size(step.size);
+            sink.push_str(" requested, ");
             if blocks.pytorch.events.has(row, Key::DeviceFree) {
-                sink.size(step.address);
+                sink.push_size(step.address);
             } else {
                 odd.note("has no `device_free`", || format!("event {row}, an oom"));
-                sink.str("?");
+                sink.push_str("?");
             }
-            sink.str(" free in CUDA");
+            sink.push_str(" free in CUDA");
         }
         Action::Annotate => {
-            sink.str("# annotate ");
+            sink.push_str("# annotate ");
             write_name(sink, step);
-            sink.str(": ");
+            sink.push_str(": ");
             match blocks.snapshot.event_value(row, Key::UserMetadata) {
-                Some(text) => repr.str(&mut sink.text, &text),
+                Some(text) => repr.write_str(&mut sink.text, &text),
                 None => odd.note("has no `user_metadata`", || format!("event {row}, an annotate")),
             }
         }
-        _ => repr.event(&mut sink.text, row),
+        _ => repr.write_event(&mut sink.text, row),
     }
     if std::mem::take(&mut repr.cut) {
         odd.note("repeats its values so often that they were cut with `...`", || format!("event {row}"));
     }
-    sink.str("\n");
+    sink.push_str("\n");
 }
 
 /// Writes the name of the block or segment that the event concerns, or the address if it has no name.
 fn write_name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),
-        None => sink.decimal(step.address),
+        None => sink.push_decimal(step.address),
     }
 }

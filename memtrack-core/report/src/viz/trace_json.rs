@@ -1,10 +1,10 @@
 //! `trace` as JSON, event by event, with the names from the listing and the content of the events.
 
 use super::blocks::Blocks;
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
 use super::replay::{ContainingSegment, FinalSegments, Name, Replay, Step};
 use super::stacks::Stacks;
-use super::stats::hex;
+use super::stats::format_address;
 use memtrack_model::answer::{DeviceAnswer, FrameAnswer, WideAnswer};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::Key;
@@ -66,9 +66,13 @@ pub struct EntryAnswer {
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
-pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write) -> io::Result<Oddities> {
+pub fn trace_json(
+    snapshot: &PytorchSnapshot,
+    schema: &str,
+    out: &mut impl Write,
+) -> io::Result<Inconsistencies> {
     let blocks = Blocks::of(snapshot);
-    let mut odd = Oddities::default();
+    let mut odd = Inconsistencies::default();
     let final_segments = FinalSegments::of(blocks, &mut odd);
     let mut stacks = Stacks::of(snapshot);
     write!(out, "{{\"schema\": \"{schema}\", \"devices\": [")?;
@@ -82,9 +86,9 @@ pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write
         out.write_all(b", \"entries\": [")?;
         let mut replay = Replay::new(blocks, &final_segments);
         for row in rows.clone() {
-            let step = replay.step(row);
+            let step = replay.decode_step(row);
             out.write_all(if row > rows.start { b",\n" } else { b"\n" })?;
-            serde_json::to_writer(&mut *out, &entry(blocks, row, &step, &mut stacks))?;
+            serde_json::to_writer(&mut *out, &build_entry(blocks, row, &step, &mut stacks))?;
         }
         out.write_all(b"\n]}")?;
     }
@@ -92,7 +96,7 @@ pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write
     Ok(odd)
 }
 
-fn entry(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -> EntryAnswer {
+fn build_entry(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -> EntryAnswer {
     let snapshot = blocks.snapshot;
     let action = match snapshot.event_value(row, Key::Action) {
         Some(memtrack_model::snapshot::Value::Str(id)) => snapshot.strings.get(id).into_owned(),
@@ -100,27 +104,27 @@ fn entry(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -
     };
     let (is_oom, is_alloc) = (step.action == Action::Oom, step.action == Action::Alloc);
     let segment = match step.segment {
-        ContainingSegment::Named(segment) => Some(text(segment)),
+        ContainingSegment::Named(segment) => Some(format_name(segment)),
         ContainingSegment::Row(segment) => Some(format!("seg_{segment}")),
         ContainingSegment::Unknown => None,
     };
     let metadata = snapshot.strings.get(blocks.pytorch.events.text(row, Key::UserMetadata));
     EntryAnswer {
         action,
-        address: (!is_oom).then(|| hex(step.address)),
+        address: (!is_oom).then(|| format_address(step.address)),
         device_free_bytes: is_oom.then_some(WideAnswer(step.address)),
         size_bytes: WideAnswer(step.size),
         stream: snapshot.events.stream[row].0,
         time_us: blocks.pytorch.events.has(row, Key::TimeUs).then(|| snapshot.events.ticks[row]),
-        name: step.name.map(text),
+        name: step.name.map(format_name),
         segment: segment.filter(|_| is_alloc),
         offset_bytes: is_alloc.then_some(WideAnswer(step.offset)),
         user_metadata: Some(metadata.into_owned()).filter(|text| !text.is_empty()),
-        stack: stacks.answer(snapshot.events.stack[row]),
+        stack: stacks.to_answer(snapshot.events.stack[row]),
     }
 }
 
-fn text(name: Name) -> String {
+fn format_name(name: Name) -> String {
     let mut out = Vec::new();
     name.push(&mut out);
     String::from_utf8_lossy(&out).into_owned()

@@ -2,9 +2,9 @@
 //! and `--json` use these numbers, whereas the folded lines repeat those that PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
-use super::oddities::Oddities;
+use super::inconsistencies::Inconsistencies;
 use super::stacks::Stacks;
-use super::stats::hex;
+use super::stats::format_address;
 use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::lifetimes;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, WideAnswer};
@@ -100,7 +100,7 @@ pub struct Usage<'a> {
     /// The rows, in the order of their first blocks in the file.
     pub rows: Vec<UsageRow>,
     /// The inconsistencies in the file.
-    pub odd: Oddities,
+    pub odd: Inconsistencies,
     /// The host heap and the precision of its samples.
     heap: Option<(DeviceId, Precision)>,
 }
@@ -122,7 +122,7 @@ impl<'a> Usage<'a> {
             (heap, Precision::of(snapshot, heap, &lifetimes))
         });
         let mut usage =
-            Self { snapshot, groups: Vec::new(), rows: Vec::new(), odd: Oddities::default(), heap };
+            Self { snapshot, groups: Vec::new(), rows: Vec::new(), odd: Inconsistencies::default(), heap };
         let samples = &blocks.pytorch.samples;
         let mut groups = HashMap::new();
         let mut places = HashMap::new();
@@ -145,7 +145,7 @@ impl<'a> Usage<'a> {
             }
             for block in blocks.segment_blocks(segment) {
                 let state = blocks.pytorch.blocks.text(block, Key::State);
-                for (part, stack, bytes) in parts(blocks, block, &mut usage.odd) {
+                for (part, stack, bytes) in block_parts(blocks, block, &mut usage.odd) {
                     let next = usage.rows.len();
                     let row = *places.entry((group, state, part, stack)).or_insert(next);
                     if row == next {
@@ -191,7 +191,7 @@ impl<'a> Usage<'a> {
         let is_heap = devices.len() == 1 && devices.iter().all(|&device| self.snapshot.is_heap(device));
         let [requested, rounding, free] =
             [Part::Requested, Part::Rounding, Part::Free].map(|part| human_bytes(bytes_of(part)));
-        let error = self.error_of(self.rows.iter().filter(|row| row.part == Part::Requested));
+        let error = self.estimate_error(self.rows.iter().filter(|row| row.part == Part::Requested));
         let (requested, estimated) = match error.is_exact() {
             true => (requested, ""),
             false => (error.as_bytes(bytes_of(Part::Requested)), " (small blocks were sampled)"),
@@ -208,11 +208,11 @@ impl<'a> Usage<'a> {
 
     /// Formats `bytes`, which is the sum of all rows, with the error of that sum.
     pub fn format_with_error(&self, bytes: u64) -> String {
-        self.error_of(self.rows.iter()).as_bytes(bytes)
+        self.estimate_error(self.rows.iter()).as_bytes(bytes)
     }
 
     /// Returns the error of a sum of rows, some of which may be sampled heap blocks.
-    fn error_of<'r>(&self, rows: impl Iterator<Item = &'r UsageRow>) -> Estimate {
+    fn estimate_error<'r>(&self, rows: impl Iterator<Item = &'r UsageRow>) -> Estimate {
         let (mut sum, mut precision) = (Sum::default(), Precision::default());
         for row in rows {
             sum = sum.with(&row.sum);
@@ -246,14 +246,14 @@ impl<'a> Usage<'a> {
             }
             line += &format!("stream_{}", clean(stream));
             if let Some(address) = segment {
-                line += &format!(";segment {}", hex(*address));
+                line += &format!(";segment {}", format_address(*address));
             }
             line += &format!(";{}", clean(&self.snapshot.strings.get(row.state)));
             match row.part {
                 Part::Free => {}
                 Part::Rounding => line += ";(rounding)",
                 Part::Requested => {
-                    let frames = stacks.texts(row.stack);
+                    let frames = stacks.frame_texts(row.stack);
                     if frames.is_empty() {
                         line += ";(no stack)";
                     }
@@ -287,13 +287,13 @@ impl<'a> Usage<'a> {
             UsageAnswer {
                 device: devices.get(device).cloned().unwrap_or_default(),
                 stream: stream.clone(),
-                segment: segment.map(hex),
+                segment: segment.map(format_address),
                 pool: pool.map(|(first, second)| [first, second]),
                 state: self.snapshot.strings.get(row.state).into_owned(),
                 part: row.part,
                 size_bytes: WideAnswer(row.bytes),
-                size_bytes_error: self.error_of(std::iter::once(row)).answer(),
-                stack: stacks.answer(row.stack),
+                size_bytes_error: self.estimate_error(std::iter::once(row)).answer(),
+                stack: stacks.to_answer(row.stack),
             }
         };
         self.rows.iter().map(row).collect()
@@ -327,10 +327,10 @@ pub struct UsageAnswer {
 }
 
 /// Returns the parts of a block. None is negative, and they add up to the block's size.
-fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, StackId, i128)> {
+fn block_parts(blocks: Blocks<'_>, block: usize, odd: &mut Inconsistencies) -> Vec<(Part, StackId, i128)> {
     let size = blocks.size(block);
     if size < 0 {
-        odd.note("has a negative size and is left out", || blocks.name(block));
+        odd.note("has a negative size and is left out", || blocks.format_name(block));
         return Vec::new();
     }
     if !blocks.state(block).starts_with(b"active") {
@@ -338,7 +338,7 @@ fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, Sta
     }
     let (requested, stack) = blocks.requested(block, odd);
     if requested > size {
-        odd.note("requests more than its size; its size was used", || blocks.name(block));
+        odd.note("requests more than its size; its size was used", || blocks.format_name(block));
     }
     let requested = requested.clamp(0, size);
     let mut parts = vec![(Part::Requested, stack, requested)];

@@ -37,25 +37,25 @@ impl<'a> Builder<'a> {
 
     /// Appends the trace of the next device, given as events with their pools. The ticks of the events are those of the
     /// tables' clock.
-    pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
+    pub fn add_trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
-            self.convert.event(&event, None);
+            self.convert.push_event(&event, None);
             let row = self.convert.to.events.len() - 1;
-            set_pool(&mut self.convert.pytorch.events, row, Key::PoolId, pool, EVENT_POOL);
+            set_pool(&mut self.convert.pytorch.events, row, Key::PoolId, pool, EVENT_POOL_POSITION);
         }
         let end = self.convert.to.events.len();
         self.convert.pytorch.traces.push(start..end);
     }
 
     /// Appends a segment and its blocks.
-    pub fn segment(&mut self, segment: &SegmentInfo) {
+    pub fn add_segment(&mut self, segment: &SegmentInfo) {
         let convert = &mut self.convert;
         let first = convert.pytorch.blocks.len() as u64;
         for block in &segment.blocks {
-            convert.block(block, StringId::EMPTY);
+            convert.push_block(block, StringId::EMPTY);
             if block.state != BlockState::Inactive {
-                let stack = convert.names.stack(block.stack);
+                let stack = convert.names.convert_stack(block.stack);
                 convert.to.blocks.push(LiveBlock {
                     device: segment.device,
                     address: block.address,
@@ -70,7 +70,7 @@ impl<'a> Builder<'a> {
             }
         }
         let count = convert.pytorch.blocks.len() as u64 - first;
-        let stack = convert.names.stack(segment.stack);
+        let stack = convert.names.convert_stack(segment.stack);
         let kind = convert.names.strings.intern(segment.segment_type().as_bytes());
         let segments = &mut convert.pytorch.segments;
         let row = segments.push((!stack.is_none()).into());
@@ -89,7 +89,7 @@ impl<'a> Builder<'a> {
         ] {
             segments.set(row, key, number);
         }
-        set_pool(segments, row, Key::SegmentPoolId, segment.pool, SEGMENT_POOL);
+        set_pool(segments, row, Key::SegmentPoolId, segment.pool, SEGMENT_POOL_POSITION);
         convert.to.segments.push(Segment {
             device: segment.device,
             address: segment.address,
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Sets the value of `allocator_settings`.
-    pub fn settings(&mut self, settings: Value) {
+    pub fn set_settings(&mut self, settings: Value) {
         self.settings = Some(settings);
     }
 
@@ -120,9 +120,9 @@ impl<'a> Builder<'a> {
 }
 
 /// The position of the pool among an event's keys.
-const EVENT_POOL: u16 = 7;
+const EVENT_POOL_POSITION: u16 = 7;
 /// The position of the pool among a segment's keys.
-const SEGMENT_POOL: u16 = 8;
+const SEGMENT_POOL_POSITION: u16 = 8;
 
 fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place: u16) {
     if let Some(number) = records.pool_number(pool) {
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn pools_are_stored_at_the_positions_of_their_keys() {
         for shape in segment_shapes() {
-            assert_eq!(known(&shape.keys[usize::from(SEGMENT_POOL)]), Some(Key::SegmentPoolId));
+            assert_eq!(known(&shape.keys[usize::from(SEGMENT_POOL_POSITION)]), Some(Key::SegmentPoolId));
         }
-        assert_eq!(super::super::EVENT[usize::from(EVENT_POOL)], Key::PoolId);
+        assert_eq!(super::super::EVENT_KEYS[usize::from(EVENT_POOL_POSITION)], Key::PoolId);
     }
 }

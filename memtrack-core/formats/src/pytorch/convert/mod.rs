@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 /// The keys of an event in PyTorch's order. The last one exists only in events that have a stack.
-const EVENT: [Key; 9] = [
+const EVENT_KEYS: [Key; 9] = [
     Key::Action,
     Key::Addr,
     Key::Size,
@@ -48,13 +48,14 @@ const EVENT: [Key; 9] = [
 /// Returns the shapes of events: events with an address, `oom` events, and events with an address and a category. Each
 /// one comes first without and then with a stack.
 fn event_shapes() -> Vec<Shape> {
-    let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
-    let (without, with) = ([&EVENT[..8], &[Key::Category]].concat(), [&EVENT[..], &[Key::Category]].concat());
-    [&EVENT[..8], &EVENT, &oom[..8], &oom, &without, &with].map(Shape::of).into()
+    let oom = EVENT_KEYS.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
+    let (without, with) =
+        ([&EVENT_KEYS[..8], &[Key::Category]].concat(), [&EVENT_KEYS[..], &[Key::Category]].concat());
+    [&EVENT_KEYS[..8], &EVENT_KEYS, &oom[..8], &oom, &without, &with].map(Shape::of).into()
 }
 
 /// The index of the first shape that has a category.
-const WITH_CATEGORY: u32 = 4;
+const FIRST_SHAPE_WITH_CATEGORY: u32 = 4;
 
 /// Converts a recording to PyTorch's form.
 pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapshot {
@@ -64,8 +65,8 @@ pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapsh
     convert.to.counted_peak = snapshot.counted_peak;
     convert.to.folded = snapshot.folded;
     convert.pytorch.start_us = Some(snapshot.clock.first.1 / 1000);
-    convert.events();
-    convert.segments();
+    convert.convert_events();
+    convert.convert_segments();
     convert.finish()
 }
 
@@ -97,7 +98,7 @@ impl<'a> Converter<'a> {
         }
     }
 
-    fn events(&mut self) {
+    fn convert_events(&mut self) {
         self.pytorch.events.shapes = event_shapes();
         let from = self.from;
         let mut devices = from.device_ids();
@@ -108,14 +109,14 @@ impl<'a> Converter<'a> {
             devices.iter().map(|&device| (self.ordinals.of(device), device)).collect();
         let last = by_ordinal.keys().next_back().copied();
         for ordinal in last.into_iter().flat_map(|last| 0..=last) {
-            let rows = self.trace(by_ordinal.get(&ordinal).copied(), DeviceId(ordinal));
+            let rows = self.convert_trace(by_ordinal.get(&ordinal).copied(), DeviceId(ordinal));
             self.pytorch.traces.push(rows);
         }
-        self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
+        self.pytorch.host_trace = self.convert_trace(Some(DeviceId::PINNED), DeviceId::HOST);
     }
 
     /// Converts the events of the device `recorded`, whose number in PyTorch's file is `device`. Returns their rows.
-    fn trace(&mut self, recorded: Option<DeviceId>, device: DeviceId) -> Range<usize> {
+    fn convert_trace(&mut self, recorded: Option<DeviceId>, device: DeviceId) -> Range<usize> {
         let from = self.from;
         let start = self.to.events.len();
         let mut places = recorded.and_then(|device| Places::of(from, device));
@@ -124,7 +125,7 @@ impl<'a> Converter<'a> {
         let mut before = [0; 3];
         for row in recorded.into_iter().flat_map(|device| from.events.rows_of(device)) {
             let event = Event { device, ..from.events.get(row) };
-            let category = self.category(row);
+            let category = self.category_of(row);
             let mut address = event.address;
             if let Some(places) = &mut places {
                 if event.action == Action::Alloc
@@ -133,7 +134,7 @@ impl<'a> Converter<'a> {
                     let (ticks, stack) = (event.ticks, StackId::NONE);
                     let free = Event { action: Action::Free, ticks, stack, ..before };
                     let address = places.address_of(&free);
-                    self.event_or_pair(&Event { address, ..free }, None);
+                    self.convert_event(&Event { address, ..free }, None);
                 }
                 address = places.address_of(&event);
             }
@@ -144,7 +145,7 @@ impl<'a> Converter<'a> {
                     *before = place;
                 }
             }
-            self.event_or_pair(&Event { address, ..event }, category);
+            self.convert_event(&Event { address, ..event }, category);
         }
         if let (Some(recorded), Some(places)) = (recorded, places) {
             self.places.insert(recorded, places);
@@ -159,36 +160,36 @@ impl<'a> Converter<'a> {
     }
 
     /// Converts an event. A free becomes the two events that PyTorch uses for it.
-    fn event_or_pair(&mut self, event: &Event, category: Option<StringId>) {
+    fn convert_event(&mut self, event: &Event, category: Option<StringId>) {
         if event.action == Action::Free {
-            self.event(&Event { action: Action::FreeRequested, ..*event }, category);
-            self.event(&Event { action: Action::FreeCompleted, ..*event }, category);
+            self.push_event(&Event { action: Action::FreeRequested, ..*event }, category);
+            self.push_event(&Event { action: Action::FreeCompleted, ..*event }, category);
         } else {
-            self.event(event, category);
+            self.push_event(event, category);
         }
     }
 
     /// Returns the category of an event's memory, if it is known.
-    fn category(&mut self, row: usize) -> Option<StringId> {
+    fn category_of(&mut self, row: usize) -> Option<StringId> {
         let category = self.from.categories.get()?.of_event(row)?;
         Some(self.names.strings.intern(category.as_bytes()))
     }
 
     /// Returns the device's number in PyTorch's file. There, the host's number stands for pinned memory, and the host's
     /// heap is an additional device.
-    fn device(&self, device: DeviceId) -> DeviceId {
+    fn file_device(&self, device: DeviceId) -> DeviceId {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
 
-    fn event(&mut self, event: &Event, category: Option<StringId>) {
-        let stack = self.names.stack(event.stack);
+    fn push_event(&mut self, event: &Event, category: Option<StringId>) {
+        let stack = self.names.convert_stack(event.stack);
         let category = category.filter(|_| event.action != Action::Oom);
         let kind = 2 * u32::from(event.action == Action::Oom);
-        let shape = category.map_or(kind, |_| WITH_CATEGORY) + u32::from(!stack.is_none());
-        let mut metadata = self.scope(event.scope);
+        let shape = category.map_or(kind, |_| FIRST_SHAPE_WITH_CATEGORY) + u32::from(!stack.is_none());
+        let mut metadata = self.convert_scope(event.scope);
         let weighed = WeighedBlock::of(event.size_bytes, event.flags, &self.from.meta);
         if weighed.estimated {
-            metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
+            metadata = self.samples.intern_text(metadata, weighed, &mut self.names.strings);
         }
         let none = self.names.strings.intern(b"N/A");
         let details = &mut self.pytorch.events;
@@ -208,14 +209,15 @@ impl<'a> Converter<'a> {
             details.set(row, Key::Category, category.0.into());
         }
         let time_us = self.from.clock.time_ns(event.ticks) / 1000;
-        let address = if event.action == Action::Oom { event.address.min(LARGEST) } else { event.address };
-        let size_bytes = weighed.bytes.min(LARGEST);
-        let (scope, flags) = (ScopeId::NONE, without_sampling(event.flags));
+        let address =
+            if event.action == Action::Oom { event.address.min(MAX_WRITTEN_INTEGER) } else { event.address };
+        let size_bytes = weighed.bytes.min(MAX_WRITTEN_INTEGER);
+        let (scope, flags) = (ScopeId::NONE, clear_sampled_flag(event.flags));
         self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
     }
 
     /// Returns the path of a scope, such as `encoder.forward.matmul`, or an empty string if there is no scope.
-    fn scope(&mut self, scope: ScopeId) -> StringId {
+    fn convert_scope(&mut self, scope: ScopeId) -> StringId {
         let (table, strings) = (&self.from.scopes, &mut self.names.strings);
         *self.scopes.entry(scope).or_insert_with(|| {
             let place = table.place(scope);
@@ -227,8 +229,8 @@ impl<'a> Converter<'a> {
     /// Returns the settings that memtrack adds: the parts of the scopes' paths, the driver readings, the recorder's
     /// counts, and the weights of sampled blocks. If several scopes have the same path, the parts come from the first
     /// one.
-    fn settings(&mut self) -> Value {
-        let sums = self.scope_sums();
+    fn convert_settings(&mut self) -> Value {
+        let sums = self.convert_scope_sums();
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
         scopes.sort_unstable();
         let mut seen = HashSet::from([StringId::EMPTY]);
@@ -239,29 +241,38 @@ impl<'a> Converter<'a> {
             (path, steps)
         };
         let strings = &mut self.names.strings;
-        let scopes = scopes::value(scopes.into_iter().map(steps), strings);
+        let scopes = scopes::paths_to_value(scopes.into_iter().map(steps), strings);
         let clock = &self.from.clock;
         let in_us = |reading: &DriverReading| DriverReading {
             ticks: clock.time_ns(reading.ticks) / 1000,
             ..*reading
         };
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
-        let driver = driver_readings::value(&driver, strings);
-        let known = counts::values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
-        let parts =
-            [("scopes", scopes), ("scope_sums", sums), ("driver", driver), ("samples", self.samples.value())];
-        settings::with_parts(parts.into_iter().chain(known), strings)
+        let driver = driver_readings::readings_to_value(&driver, strings);
+        let known =
+            counts::counts_to_values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
+        let parts = [
+            ("scopes", scopes),
+            ("scope_sums", sums),
+            ("driver", driver),
+            ("samples", self.samples.to_value()),
+        ];
+        settings::build_settings(parts.into_iter().chain(known), strings)
     }
 
     /// Returns the exact sums of the scopes, or `None` if they were not recorded.
-    fn scope_sums(&mut self) -> Option<Value> {
+    fn convert_scope_sums(&mut self) -> Option<Value> {
         let from = self.from;
         let sums = from.scope_sums.as_ref()?;
         let row = |row: &ScopeSum| {
-            (self.device(row.device), self.scope(row.scope), [row.allocated_bytes, row.allocations])
+            (
+                self.file_device(row.device),
+                self.convert_scope(row.scope),
+                [row.allocated_bytes, row.allocations],
+            )
         };
         let rows: Vec<_> = sums.rows.iter().map(row).collect();
-        Some(scope_sums::value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
+        Some(scope_sums::sums_to_value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
     }
 
     fn finish(self) -> PytorchSnapshot {
@@ -270,9 +281,9 @@ impl<'a> Converter<'a> {
 
     fn into_snapshot(mut self) -> Snapshot {
         let with_number =
-            |row: &DeviceStatistics| DeviceStatistics { device: self.device(row.device), ..*row };
+            |row: &DeviceStatistics| DeviceStatistics { device: self.file_device(row.device), ..*row };
         self.to.devices = self.from.devices.iter().map(with_number).collect();
-        let settings = Part::Value(self.settings());
+        let settings = Part::Value(self.convert_settings());
         let root = [
             (Key::Segments, Part::Segments),
             (Key::DeviceTraces, Part::DeviceTraces),
@@ -308,12 +319,12 @@ impl<'a> Converter<'a> {
 /// large cannot be real and is replaced with this number. An address or handle may be real (as with tagged pointers),
 /// and its bits matter; see [`keep_bits`]. Values from a PyTorch file are not changed, because Python's own pickler
 /// would write them unchanged as well.
-pub(super) const LARGEST: u64 = i64::MAX as u64;
+pub(super) const MAX_WRITTEN_INTEGER: u64 = i64::MAX as u64;
 
 /// Keeps the bits of an address or handle of 2^63 or above. It is written as the negative number with the same bits, as
 /// in PyTorch's C++ writer. The column contains it unchanged, and so do the tables of memtrack's reader.
 fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
-    if bits > LARGEST
+    if bits > MAX_WRITTEN_INTEGER
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
     {
         records.odd.push(ExactValue { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
@@ -321,7 +332,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
 }
 
 /// Removes the flag that marks a sampled block, because the size is already that of all the blocks that it represents.
-fn without_sampling(flags: EventFlags) -> EventFlags {
+fn clear_sampled_flag(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));
     kept.fold(EventFlags::default(), EventFlags::with)

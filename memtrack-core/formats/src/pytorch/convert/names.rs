@@ -37,14 +37,14 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the stack of named frames for a recorded stack.
-    pub(super) fn stack(&mut self, stack: StackId) -> StackId {
+    pub(super) fn convert_stack(&mut self, stack: StackId) -> StackId {
         if let Some(&known) = self.known_stacks.get(&stack) {
             return known;
         }
         let mut frames = Vec::new();
         for &address in self.from.stacks.get(stack) {
             if !self.known_addresses.contains_key(&address) {
-                let named = self.frames_at(address);
+                let named = self.convert_frames(address);
                 self.known_addresses.insert(address, named);
             }
             frames.extend_from_slice(&self.known_addresses[&address]);
@@ -54,7 +54,7 @@ impl<'a> Names<'a> {
         named
     }
 
-    fn frames_at(&mut self, address: u64) -> Box<[FrameId]> {
+    fn convert_frames(&mut self, address: u64) -> Box<[FrameId]> {
         let frames = self.symbols.frames(address);
         frames
             .iter()

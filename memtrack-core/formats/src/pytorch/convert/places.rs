@@ -8,7 +8,7 @@ use memtrack_model::snapshot::{LiveBlock, Snapshot, WeighedBlock};
 use std::collections::{HashMap, VecDeque};
 
 /// The size of a place is a multiple of this many bytes.
-const UNIT: u64 = 512;
+const PLACE_UNIT_BYTES: u64 = 512;
 /// The highest address. Memory above it is ignored, and no block is placed there.
 const MAX_ADDRESS: u64 = 1 << 62;
 
@@ -65,7 +65,7 @@ impl Places {
             return None;
         }
         let mut places = Self {
-            place_bytes: largest.clamp(1, MAX_ADDRESS).next_multiple_of(UNIT),
+            place_bytes: largest.clamp(1, MAX_ADDRESS).next_multiple_of(PLACE_UNIT_BYTES),
             next: highest.next_multiple_of(1 << 20),
             free: Vec::new(),
             live: HashMap::default(),
@@ -90,7 +90,7 @@ impl Places {
                     if open.remove(&address).is_none()
                         && from.events.flags[row].contains(EventFlags::SAMPLED) =>
                 {
-                    let place = self.unused_place();
+                    let place = self.find_unused_place();
                     self.freed_only.push_back(place);
                 }
                 _ => {}
@@ -101,13 +101,13 @@ impl Places {
             block.device == device && is_sampled && !open.contains_key(&block.address)
         });
         for block in older {
-            let place = self.unused_place();
+            let place = self.find_unused_place();
             self.not_in_trace.insert(block.address, place);
         }
     }
 
     /// Returns a place that is not in use.
-    fn unused_place(&mut self) -> u64 {
+    fn find_unused_place(&mut self) -> u64 {
         self.free.pop().unwrap_or_else(|| {
             let place = self.next;
             self.next = place.saturating_add(self.place_bytes);
@@ -129,7 +129,7 @@ impl Places {
         let address = event.address;
         match event.action {
             Action::Alloc => {
-                let place = is_sampled.then(|| self.unused_place());
+                let place = is_sampled.then(|| self.find_unused_place());
                 self.live.insert(address, PlacedBlock { event: *event, place });
                 place.unwrap_or(address)
             }
@@ -151,7 +151,7 @@ impl Places {
 
     /// Returns a block that is live after all events, in the form in which the trace describes it and with its address
     /// in the file.
-    pub(super) fn live_block(&self, block: &LiveBlock) -> LiveBlock {
+    pub(super) fn to_live_block(&self, block: &LiveBlock) -> LiveBlock {
         let recorded = block.address;
         let Some(PlacedBlock { event, place }) = self.live.get(&recorded) else {
             let address = self.not_in_trace.get(&recorded).copied().unwrap_or(recorded);

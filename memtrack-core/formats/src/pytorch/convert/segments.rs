@@ -2,12 +2,12 @@
 //! a segment becomes an inactive block, and a live block outside all segments becomes a segment with a single
 //! block.
 
-use super::{Converter, LARGEST, keep_bits, set_default_pool, without_sampling};
+use super::{Converter, MAX_WRITTEN_INTEGER, clear_sampled_flag, keep_bits, set_default_pool};
 use memtrack_model::event::{ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, Key, PoolKind, Records, Shape};
 use memtrack_model::snapshot::{LiveBlock, Segment, StringId, WeighedBlock};
 
-pub(super) const SEGMENT: [Key; 12] = [
+pub(super) const SEGMENT_KEYS: [Key; 12] = [
     Key::Device,
     Key::Address,
     Key::TotalSize,
@@ -24,17 +24,17 @@ pub(super) const SEGMENT: [Key; 12] = [
 
 /// Returns the shapes of segments, first without and then with a stack, which PyTorch adds last.
 pub(super) fn segment_shapes() -> Vec<Shape> {
-    let mut with_stack = SEGMENT;
+    let mut with_stack = SEGMENT_KEYS;
     with_stack.swap(10, 11);
-    [SEGMENT, with_stack].map(|keys| Shape::of(&keys)).into()
+    [SEGMENT_KEYS, with_stack].map(|keys| Shape::of(&keys)).into()
 }
 
-const BLOCK: [Key; 6] =
+const BLOCK_KEYS: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
 
 /// Returns the shapes of blocks, first without and then with metadata.
 pub(super) fn block_shapes() -> Vec<Shape> {
-    [&BLOCK[..5], &BLOCK].map(Shape::of).into()
+    [&BLOCK_KEYS[..5], &BLOCK_KEYS].map(Shape::of).into()
 }
 
 /// The maximum size of the segments that PyTorch calls small.
@@ -56,13 +56,16 @@ struct Sums {
 }
 
 impl Converter<'_> {
-    pub(super) fn segments(&mut self) {
+    pub(super) fn convert_segments(&mut self) {
         self.pytorch.segments.shapes = segment_shapes();
         self.pytorch.blocks.shapes = block_shapes();
         let (from, ordinals) = (self.from, self.ordinals);
-        let mut blocks: Vec<FileBlock> = from.blocks.iter().map(|block| self.file_block(block)).collect();
+        let mut blocks: Vec<FileBlock> = from.blocks.iter().map(|block| self.to_file_block(block)).collect();
         blocks.sort_by_key(|FileBlock { block, .. }| (ordinals.of(block.device), block.address));
-        let capped = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
+        let capped = |segment: &Segment| Segment {
+            size_bytes: segment.size_bytes.min(MAX_WRITTEN_INTEGER),
+            ..*segment
+        };
         let mut segments: Vec<Segment> = from.segments.iter().map(capped).collect();
         segments.sort_by_key(|segment| (ordinals.of(segment.device), segment.address));
         let mut segments = segments.into_iter().peekable();
@@ -75,7 +78,7 @@ impl Converter<'_> {
             if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
                 let alone = &blocks[next..=next];
                 next += 1;
-                self.segment(&segment_of_block(&alone[0].block), alone);
+                self.push_segment(&segment_of_block(&alone[0].block), alone);
             } else if let Some(segment) = segments.next() {
                 let within = |FileBlock { block, .. }: &&FileBlock| {
                     let inside = block.address.checked_sub(segment.address);
@@ -85,24 +88,24 @@ impl Converter<'_> {
                 let count = blocks[next..].iter().take_while(within).count();
                 let inside = &blocks[next..next + count];
                 next += count;
-                self.segment(&segment, inside);
+                self.push_segment(&segment, inside);
             }
         }
     }
 
     /// Returns a block with the total size of the blocks that it represents, at its address in the file.
-    fn file_block(&mut self, block: &LiveBlock) -> FileBlock {
-        let block = self.places.get(&block.device).map_or(*block, |places| places.live_block(block));
+    fn to_file_block(&mut self, block: &LiveBlock) -> FileBlock {
+        let block = self.places.get(&block.device).map_or(*block, |places| places.to_live_block(block));
         let weighed = WeighedBlock::of(block.size_bytes, block.flags, &self.from.meta);
-        let mut metadata = self.scope(block.scope);
+        let mut metadata = self.convert_scope(block.scope);
         if weighed.estimated {
-            metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
+            metadata = self.samples.intern_text(metadata, weighed, &mut self.names.strings);
         }
-        let flags = without_sampling(block.flags);
+        let flags = clear_sampled_flag(block.flags);
         FileBlock { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
     }
 
-    fn segment(&mut self, segment: &Segment, blocks: &[FileBlock]) {
+    fn push_segment(&mut self, segment: &Segment, blocks: &[FileBlock]) {
         let first = self.pytorch.blocks.len() as u64;
         let mut sums = Sums::default();
         let mut free_from = segment.address;
@@ -119,14 +122,14 @@ impl Converter<'_> {
             let file_block = BlockInfo {
                 address: start,
                 size,
-                requested_size: block.size_bytes.min(LARGEST),
+                requested_size: block.size_bytes.min(MAX_WRITTEN_INTEGER),
                 state: match block.pending_free {
                     true => BlockState::ActivePendingFree,
                     false => BlockState::ActiveAllocated,
                 },
                 stack: block.stack,
             };
-            self.block(&file_block, *metadata);
+            self.push_block(&file_block, *metadata);
             sums.active += size;
             sums.allocated += if block.pending_free { 0 } else { size };
             sums.requested = sums.requested.saturating_add(block.size_bytes);
@@ -136,10 +139,10 @@ impl Converter<'_> {
             self.push_free_block(free_from, end);
         }
         let count = self.pytorch.blocks.len() as u64 - first;
-        let stack = self.names.stack(segment.stack);
+        let stack = self.names.convert_stack(segment.stack);
         let kind = if total <= SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
         let kind = self.names.strings.intern(kind.name().as_bytes());
-        let device = self.device(segment.device);
+        let device = self.file_device(segment.device);
         // The host does not have a device number.
         let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
@@ -150,7 +153,7 @@ impl Converter<'_> {
             (Key::TotalSize, total),
             (Key::AllocatedSize, sums.allocated),
             (Key::ActiveSize, sums.active),
-            (Key::RequestedSize, sums.requested.min(LARGEST)),
+            (Key::RequestedSize, sums.requested.min(MAX_WRITTEN_INTEGER)),
             (Key::Stream, segment.stream.0),
             (Key::SegmentType, kind.0.into()),
             (Key::IsExpandable, segment.is_expandable.into()),
@@ -164,8 +167,8 @@ impl Converter<'_> {
         set_default_pool(segments, row, Key::SegmentPoolId);
         self.to.segments.push(Segment { device, size_bytes: total, stack, ticks: 0, ..*segment });
         for FileBlock { block, .. } in blocks {
-            let stack = self.names.stack(block.stack);
-            let size_bytes = block.size_bytes.min(LARGEST);
+            let stack = self.names.convert_stack(block.stack);
+            let size_bytes = block.size_bytes.min(MAX_WRITTEN_INTEGER);
             let scope = ScopeId::NONE;
             self.to.blocks.push(LiveBlock { device, size_bytes, stack, scope, ..*block });
         }
@@ -174,12 +177,12 @@ impl Converter<'_> {
     /// Appends a free block that ends at `end`.
     fn push_free_block(&mut self, address: u64, end: u64) {
         let (size, state, stack) = (end - address, BlockState::Inactive, StackId::NONE);
-        self.block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
+        self.push_block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
     }
 
     /// Appends a block and its `user_metadata`.
-    pub(super) fn block(&mut self, block: &BlockInfo, metadata: StringId) {
-        let stack = self.names.stack(block.stack);
+    pub(super) fn push_block(&mut self, block: &BlockInfo, metadata: StringId) {
+        let stack = self.names.convert_stack(block.stack);
         let state = self.names.strings.intern(block.state.name().as_bytes());
         let blocks: &mut Records = &mut self.pytorch.blocks;
         let row = blocks.push((metadata != StringId::EMPTY).into());
@@ -204,7 +207,7 @@ fn segment_of_block(block: &LiveBlock) -> Segment {
     Segment {
         device: block.device,
         address: block.address,
-        size_bytes: block.size_bytes.min(LARGEST),
+        size_bytes: block.size_bytes.min(MAX_WRITTEN_INTEGER),
         stream: StreamId(block.stream.0),
         stack: block.stack,
         ticks: block.ticks,

@@ -12,7 +12,7 @@ mod tests;
 use crate::pickle::source::Source;
 use crate::pickle::{PickleError, PickleErrorKind};
 use crate::{Format, JsonError, LoadError};
-use finish::whole::{Refusal, finish};
+use finish::finisher::{Refusal, finish};
 use fold::rows::TableBuilder;
 use machine::core::Machine;
 use machine::json::JsonReader;
@@ -23,7 +23,7 @@ use std::io::Read;
 
 /// Reads a snapshot's pickle. `stored` is the number of bytes that `reader` has read from the file. Without `events`,
 /// events are recognised but not kept.
-pub(crate) fn pickle(
+pub(crate) fn read_pickle(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,
@@ -60,8 +60,8 @@ fn load_error(
     }
 }
 
-/// Reads a snapshot's JSON in the same way as [`pickle`].
-pub(crate) fn json(
+/// Reads a snapshot's JSON in the same way as [`read_pickle`].
+pub(crate) fn read_json(
     reader: impl Read,
     max_input: u64,
     stored: &Cell<u64>,

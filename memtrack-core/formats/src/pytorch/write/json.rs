@@ -57,25 +57,25 @@ fn unsupported_error(what: &str) -> io::Error {
 }
 
 impl<W: Write> Sink for JsonSink<W> {
-    fn none(&mut self) -> io::Result<()> {
+    fn write_none(&mut self) -> io::Result<()> {
         self.write_plain("null")
     }
 
-    fn bool(&mut self, truth: bool) -> io::Result<()> {
+    fn write_bool(&mut self, truth: bool) -> io::Result<()> {
         self.write_plain(if truth { "true" } else { "false" })
     }
 
-    fn int(&mut self, number: i64) -> io::Result<()> {
+    fn write_int(&mut self, number: i64) -> io::Result<()> {
         self.write_plain(&number.to_string())
     }
 
-    fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_big_int(&mut self, bytes: &[u8]) -> io::Result<()> {
         let number = Value::Big(bytes.into()).as_i128();
         let number = number.ok_or_else(|| unsupported_error("an integer of more than 128 bits"))?;
         self.write_plain(&number.to_string())
     }
 
-    fn float(&mut self, number: f64) -> io::Result<()> {
+    fn write_float(&mut self, number: f64) -> io::Result<()> {
         if number.is_nan() {
             return self.write_plain("NaN");
         }
@@ -85,7 +85,7 @@ impl<W: Write> Sink for JsonSink<W> {
         self.write_plain(&format!("{number:?}"))
     }
 
-    fn string(&mut self, _: StringId, text: &[u8]) -> io::Result<()> {
+    fn write_string(&mut self, _: StringId, text: &[u8]) -> io::Result<()> {
         self.buffer.push(b'"');
         let mut rest = text;
         while !rest.is_empty() {
@@ -119,18 +119,18 @@ impl<W: Write> Sink for JsonSink<W> {
         self.flush_if_full()
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         Err(unsupported_error(&format!(
             "bytes ({})",
             decode_lossy(&bytes[..bytes.len().min(20)]).escape_debug()
         )))
     }
 
-    fn recall(&mut self, _: SharedId) -> io::Result<bool> {
+    fn try_write_reference(&mut self, _: SharedId) -> io::Result<bool> {
         Ok(false)
     }
 
-    fn begin(&mut self, container: Container, _: usize, _: Option<SharedId>) -> io::Result<()> {
+    fn begin_container(&mut self, container: Container, _: usize, _: Option<SharedId>) -> io::Result<()> {
         match container {
             _ if self.is_key => return Err(unsupported_error("a tuple as a key")),
             Container::List | Container::Tuple => self.buffer.push(b'['),
@@ -141,7 +141,7 @@ impl<W: Write> Sink for JsonSink<W> {
         Ok(())
     }
 
-    fn item(&mut self) -> io::Result<()> {
+    fn begin_item(&mut self) -> io::Result<()> {
         if let Some((container, written)) = self.open.last_mut() {
             if std::mem::replace(written, true) {
                 self.buffer.extend_from_slice(b", ");
@@ -151,17 +151,17 @@ impl<W: Write> Sink for JsonSink<W> {
         Ok(())
     }
 
-    fn colon(&mut self) -> io::Result<()> {
+    fn end_key(&mut self) -> io::Result<()> {
         self.is_key = false;
         self.buffer.extend_from_slice(b": ");
         Ok(())
     }
 
-    fn item_end(&mut self) -> io::Result<()> {
+    fn end_item(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end_container(&mut self) -> io::Result<()> {
         if let Some((container, _)) = self.open.pop() {
             self.buffer.push(if container == Container::Dict { b'}' } else { b']' });
         }

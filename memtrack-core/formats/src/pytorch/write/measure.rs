@@ -67,7 +67,7 @@ impl MeasureSink {
     }
 
     fn length_of(&mut self, shared: SharedId) -> &mut u64 {
-        fn at(lengths: &mut Vec<u64>, row: u32) -> &mut u64 {
+        fn length_at(lengths: &mut Vec<u64>, row: u32) -> &mut u64 {
             let row = row as usize;
             if lengths.len() <= row {
                 lengths.resize(row + 1, 0);
@@ -75,35 +75,35 @@ impl MeasureSink {
             &mut lengths[row]
         }
         match shared {
-            SharedId::Stack(row) => at(&mut self.stacks, row),
-            SharedId::Frame(row) => at(&mut self.frames, row),
+            SharedId::Stack(row) => length_at(&mut self.stacks, row),
+            SharedId::Frame(row) => length_at(&mut self.frames, row),
             other => self.others.entry(other).or_default(),
         }
     }
 }
 
 impl Sink for MeasureSink {
-    fn none(&mut self) -> io::Result<()> {
+    fn write_none(&mut self) -> io::Result<()> {
         self.add(4)
     }
 
-    fn bool(&mut self, _: bool) -> io::Result<()> {
+    fn write_bool(&mut self, _: bool) -> io::Result<()> {
         self.add(5)
     }
 
-    fn int(&mut self, number: i64) -> io::Result<()> {
+    fn write_int(&mut self, number: i64) -> io::Result<()> {
         self.add(number.unsigned_abs().checked_ilog10().map_or(1, |digits| digits + 1).into())
     }
 
-    fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_big_int(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.add(3 * bytes.len() as u64)
     }
 
-    fn float(&mut self, _: f64) -> io::Result<()> {
+    fn write_float(&mut self, _: f64) -> io::Result<()> {
         self.add(16)
     }
 
-    fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()> {
+    fn write_string(&mut self, id: StringId, text: &[u8]) -> io::Result<()> {
         let row = id.index();
         if self.strings.len() <= row {
             self.strings.resize(row + 1, false);
@@ -119,11 +119,11 @@ impl Sink for MeasureSink {
         Ok(())
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.add(bytes.len() as u64)
     }
 
-    fn recall(&mut self, shared: SharedId) -> io::Result<bool> {
+    fn try_write_reference(&mut self, shared: SharedId) -> io::Result<bool> {
         let length = *self.length_of(shared);
         if length > 0 {
             self.expanded = self.expanded.saturating_add(length);
@@ -132,16 +132,16 @@ impl Sink for MeasureSink {
         Ok(length > 0)
     }
 
-    fn begin(&mut self, _: Container, _: usize, shared: Option<SharedId>) -> io::Result<()> {
+    fn begin_container(&mut self, _: Container, _: usize, shared: Option<SharedId>) -> io::Result<()> {
         self.open.push((shared, self.expanded));
         self.add(2)
     }
 
-    fn item(&mut self) -> io::Result<()> {
+    fn begin_item(&mut self) -> io::Result<()> {
         self.add(2)
     }
 
-    fn colon(&mut self) -> io::Result<()> {
+    fn end_key(&mut self) -> io::Result<()> {
         if self.open.len() == 1 {
             self.root_key.clone_from(&self.last_string);
             self.root_start = self.expanded;
@@ -149,7 +149,7 @@ impl Sink for MeasureSink {
         self.add(2)
     }
 
-    fn item_end(&mut self) -> io::Result<()> {
+    fn end_item(&mut self) -> io::Result<()> {
         let length = self.expanded - self.root_start;
         if self.open.len() == 1 && length > self.longest.1 {
             self.longest = (self.root_key.clone(), length);
@@ -157,7 +157,7 @@ impl Sink for MeasureSink {
         Ok(())
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end_container(&mut self) -> io::Result<()> {
         if let Some((Some(shared), start)) = self.open.pop() {
             // The length must never be 0, which means "not measured". It could be 0 if the sum has saturated.
             let length = (self.expanded - start).max(1);

@@ -30,27 +30,32 @@ enum SharedId {
     Value(usize),
 }
 
-/// Receives a snapshot's values in order, with one call per value. [`Sink::begin`] gets the number of items in a
-/// container. Each item is enclosed by calls to [`Sink::item`] and [`Sink::item_end`]; in a dictionary, an item is a
+/// Receives a snapshot's values in order, with one call per value. [`Sink::begin_container`] gets the number of items in a
+/// container. Each item is enclosed by calls to [`Sink::begin_item`] and [`Sink::end_item`]; in a dictionary, an item is a
 /// key and a value.
 trait Sink {
-    fn none(&mut self) -> io::Result<()>;
-    fn bool(&mut self, truth: bool) -> io::Result<()>;
-    fn int(&mut self, number: i64) -> io::Result<()>;
+    fn write_none(&mut self) -> io::Result<()>;
+    fn write_bool(&mut self, truth: bool) -> io::Result<()>;
+    fn write_int(&mut self, number: i64) -> io::Result<()>;
     /// Writes an integer of more than 64 bits that is given as little-endian two's complement bytes.
-    fn big(&mut self, bytes: &[u8]) -> io::Result<()>;
-    fn float(&mut self, number: f64) -> io::Result<()>;
-    fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()>;
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn write_big_int(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn write_float(&mut self, number: f64) -> io::Result<()>;
+    fn write_string(&mut self, id: StringId, text: &[u8]) -> io::Result<()>;
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Writes a reference to a value that has already been written. Returns `false` if the value itself must be
     /// written.
-    fn recall(&mut self, shared: SharedId) -> io::Result<bool>;
-    fn begin(&mut self, container: Container, items: usize, shared: Option<SharedId>) -> io::Result<()>;
-    fn item(&mut self) -> io::Result<()>;
+    fn try_write_reference(&mut self, shared: SharedId) -> io::Result<bool>;
+    fn begin_container(
+        &mut self,
+        container: Container,
+        items: usize,
+        shared: Option<SharedId>,
+    ) -> io::Result<()>;
+    fn begin_item(&mut self) -> io::Result<()>;
     /// Separates an item's key from its value.
-    fn colon(&mut self) -> io::Result<()>;
-    fn item_end(&mut self) -> io::Result<()>;
-    fn end(&mut self) -> io::Result<()>;
+    fn end_key(&mut self) -> io::Result<()>;
+    fn end_item(&mut self) -> io::Result<()>;
+    fn end_container(&mut self) -> io::Result<()>;
 }
 
 /// The encodings of a snapshot in PyTorch's form.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// The number of items that are added to their container in one go.
-const BATCH: usize = 1000;
+const MAX_BATCH_LEN: usize = 1000;
 /// The memo slot of a value that does not have one.
 const UNSET: u32 = u32::MAX;
 
@@ -77,19 +77,19 @@ fn set_slot(slots: &mut Vec<u32>, row: u32, slot: u32) {
 }
 
 impl<W: Write> Sink for PickleSink<W> {
-    fn none(&mut self) -> io::Result<()> {
+    fn write_none(&mut self) -> io::Result<()> {
         self.out.emit(&[op::NONE])
     }
 
-    fn bool(&mut self, truth: bool) -> io::Result<()> {
+    fn write_bool(&mut self, truth: bool) -> io::Result<()> {
         self.out.emit(&[if truth { op::NEWTRUE } else { op::NEWFALSE }])
     }
 
-    fn int(&mut self, number: i64) -> io::Result<()> {
-        self.out.int(number)
+    fn write_int(&mut self, number: i64) -> io::Result<()> {
+        self.out.write_int(number)
     }
 
-    fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_big_int(&mut self, bytes: &[u8]) -> io::Result<()> {
         match u8::try_from(bytes.len()) {
             Ok(length) => self.out.begin(&[op::LONG1, length]),
             Err(_) => {
@@ -101,20 +101,20 @@ impl<W: Write> Sink for PickleSink<W> {
         self.out.emit(bytes)
     }
 
-    fn float(&mut self, number: f64) -> io::Result<()> {
-        self.out.float(number)
+    fn write_float(&mut self, number: f64) -> io::Result<()> {
+        self.out.write_float(number)
     }
 
-    fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()> {
+    fn write_string(&mut self, id: StringId, text: &[u8]) -> io::Result<()> {
         if let Some(&slot) = self.strings.get(id.index()).filter(|&&slot| slot != UNSET) {
-            return self.out.refer(slot);
+            return self.out.write_reference(slot);
         }
-        let slot = self.out.string(text)?;
+        let slot = self.out.write_string(text)?;
         set_slot(&mut self.strings, id.0, slot);
         Ok(())
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Ok(short) = u8::try_from(bytes.len()) {
             self.out.begin(&[op::SHORT_BINBYTES, short]);
         } else {
@@ -125,14 +125,19 @@ impl<W: Write> Sink for PickleSink<W> {
         self.out.memoize().map(|_| ())
     }
 
-    fn recall(&mut self, shared: SharedId) -> io::Result<bool> {
+    fn try_write_reference(&mut self, shared: SharedId) -> io::Result<bool> {
         match self.slot_of(shared) {
-            Some(slot) => self.out.refer(slot).map(|()| true),
+            Some(slot) => self.out.write_reference(slot).map(|()| true),
             None => Ok(false),
         }
     }
 
-    fn begin(&mut self, container: Container, items: usize, shared: Option<SharedId>) -> io::Result<()> {
+    fn begin_container(
+        &mut self,
+        container: Container,
+        items: usize,
+        shared: Option<SharedId>,
+    ) -> io::Result<()> {
         let opcode = match container {
             Container::List => Some(op::EMPTY_LIST),
             Container::Dict => Some(op::EMPTY_DICT),
@@ -153,27 +158,27 @@ impl<W: Write> Sink for PickleSink<W> {
         Ok(())
     }
 
-    fn item(&mut self) -> io::Result<()> {
+    fn begin_item(&mut self) -> io::Result<()> {
         if let Some(OpenContainer { container, items, done, .. }) = self.open.last() {
             let alone = items - done == 1 && *container != Container::Set;
             let batched = !matches!(container, Container::Tuple | Container::FrozenSet);
-            if batched && !alone && done % BATCH == 0 {
+            if batched && !alone && done % MAX_BATCH_LEN == 0 {
                 self.out.begin(&[op::MARK]);
             }
         }
         Ok(())
     }
 
-    fn colon(&mut self) -> io::Result<()> {
+    fn end_key(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    fn item_end(&mut self) -> io::Result<()> {
+    fn end_item(&mut self) -> io::Result<()> {
         let Some(open) = self.open.last_mut() else { return Ok(()) };
         // A batch of one item has no mark. Only the last batch can have one item.
-        let alone = open.done.is_multiple_of(BATCH) && open.items - open.done == 1;
+        let alone = open.done.is_multiple_of(MAX_BATCH_LEN) && open.items - open.done == 1;
         open.done += 1;
-        let full = open.done == open.items || open.done.is_multiple_of(BATCH);
+        let full = open.done == open.items || open.done.is_multiple_of(MAX_BATCH_LEN);
         let opcode = match open.container {
             Container::List if alone => op::APPEND,
             Container::List if full => op::APPENDS,
@@ -185,7 +190,7 @@ impl<W: Write> Sink for PickleSink<W> {
         self.out.emit(&[opcode])
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end_container(&mut self) -> io::Result<()> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let opcode = match (open.container, open.items) {
             (Container::Tuple, 0) => return self.out.emit(&[op::EMPTY_TUPLE]),

@@ -41,8 +41,8 @@ impl PeakComparison {
             Growth {
                 device_name: device.device_name.clone(),
                 bytes: device.bytes,
-                verdict: verdict(&device.bytes, tolerance),
-                reasons: grew.reasons(),
+                verdict: judge(&device.bytes, tolerance),
+                reasons: grew.format_reasons(),
             }
         };
         let new = |(name, amount): &(String, Amount)| {
@@ -50,7 +50,7 @@ impl PeakComparison {
             Growth {
                 device_name: name.clone(),
                 bytes,
-                verdict: verdict(&bytes, tolerance),
+                verdict: judge(&bytes, tolerance),
                 reasons: "the base does not have this device".into(),
             }
         };
@@ -63,22 +63,23 @@ impl PeakComparison {
         self.devices
             .iter()
             .filter(|growth| growth.verdict == verdict)
-            .map(|growth| self.line(growth))
+            .map(|growth| self.format_growth(growth))
             .collect()
     }
 
     /// Formats each device's peak growth relative to the base.
     pub fn to_text(&self) -> String {
-        let device = |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.as_bytes());
+        let device =
+            |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.format_bytes());
         let devices: Vec<String> = self.devices.iter().map(device).collect();
         format!("{} against the base", devices.join(", "))
     }
 
     /// Formats a sentence such as `peak of device 0 grew by 3.00 GiB (+25.0 %, 12.0 GiB → 15.0 GiB; tolerance 5 %):
     /// softmax … +3.00 GiB`.
-    fn line(&self, growth: &Growth) -> String {
+    fn format_growth(&self, growth: &Growth) -> String {
         let Change { before, after } = &growth.bytes;
-        let by = growth.bytes.as_bytes();
+        let by = growth.bytes.format_bytes();
         let percent = match before.value {
             0 => "from nothing".to_owned(),
             value => format!("{:+.1} %", growth.bytes.by() as f64 / value as f64 * 100.0),
@@ -91,7 +92,7 @@ impl PeakComparison {
             by.trim_start_matches('+'),
             shown(before),
             shown(after),
-            percentage(self.tolerance),
+            format_percentage(self.tolerance),
         )
     }
 
@@ -100,9 +101,9 @@ impl PeakComparison {
         let device = |growth: &Growth| GrowthAnswer {
             device: DeviceAnswer::from_name(&growth.device_name),
             verdict: growth.verdict,
-            limit_bytes: limit(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
+            limit_bytes: tolerated_bytes(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
             reasons: Some(growth.reasons.clone()).filter(|reasons| !reasons.is_empty()),
-            bytes: growth.bytes.bytes_answer(),
+            bytes: growth.bytes.to_bytes_answer(),
         };
         AgainstAnswer {
             tolerance: self.tolerance,
@@ -147,23 +148,24 @@ pub struct GrowthAnswer {
 }
 
 /// Returns the highest number of bytes that is still within the tolerance of `before`.
-fn limit(before: f64, tolerance: f64) -> f64 {
+fn tolerated_bytes(before: f64, tolerance: f64) -> f64 {
     before * (1.0 + tolerance)
 }
 
 /// Compares a change with the tolerance. For estimates, the errors of both numbers count.
-fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
+fn judge(bytes: &Change, tolerance: f64) -> Verdict {
     let Change { before, after } = bytes;
     if bytes.is_exact() {
-        let above = after.value as f64 > limit(before.value as f64, tolerance) && after.value > before.value;
+        let above = after.value as f64 > tolerated_bytes(before.value as f64, tolerance)
+            && after.value > before.value;
         return if above { Verdict::Exceeded } else { Verdict::Within };
     }
     // The allowed number, which is the earlier one plus the tolerance, has the same relative error as the earlier one.
     let mut allowed = before.error;
     for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
-        *number = limit(*number, tolerance);
+        *number = tolerated_bytes(*number, tolerance);
     }
-    let above = after.error.less(&allowed);
+    let above = after.error.minus(&allowed);
     match (above.low > 0.0, above.high > 0.0) {
         (true, _) => Verdict::Exceeded,
         (_, true) => Verdict::CannotTell,
@@ -172,7 +174,7 @@ fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
 }
 
 /// Formats a tolerance as a percentage.
-fn percentage(tolerance: f64) -> String {
+fn format_percentage(tolerance: f64) -> String {
     let percent = format!("{:.1}", tolerance * 100.0);
     format!("{} %", percent.strip_suffix(".0").unwrap_or(&percent))
 }
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn growth_is_judged_with_its_error() {
-        let judged = |before, after| verdict(&Change { before, after }, 0.05);
+        let judged = |before, after| judge(&Change { before, after }, 0.05);
         assert_eq!(judged(Amount::exact(1000), Amount::exact(1050)), Verdict::Within);
         assert_eq!(judged(Amount::exact(1000), Amount::exact(1051)), Verdict::Exceeded);
         assert_eq!(judged(Amount::exact(0), Amount::exact(1)), Verdict::Exceeded);
@@ -211,6 +213,6 @@ mod tests {
 
     #[test]
     fn a_tolerance_is_shown_as_it_was_written() {
-        assert_eq!([0.05, 0.0, 0.125, 1.0].map(percentage), ["5 %", "0 %", "12.5 %", "100 %"]);
+        assert_eq!([0.05, 0.0, 0.125, 1.0].map(format_percentage), ["5 %", "0 %", "12.5 %", "100 %"]);
     }
 }

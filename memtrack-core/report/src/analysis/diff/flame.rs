@@ -3,16 +3,16 @@
 use super::{Diff, DiffRow};
 #[cfg(feature = "plot")]
 use crate::analysis::change::{Amount, Change};
-use crate::analysis::live_flame::escaped_label;
+use crate::analysis::live_flame::escape_label;
 #[cfg(feature = "plot")]
 use crate::analysis::live_flame::{
     MAX_RECTANGLES,
-    bound::bounded,
+    bound::bound_tree,
     tree::{Colour, Node, Tree},
 };
 #[cfg(feature = "plot")]
 use crate::analysis::ownership::{Owner, Owners, short};
-use crate::analysis::top::frames::frame_text;
+use crate::analysis::top::frames::format_frame;
 #[cfg(feature = "plot")]
 use crate::analysis::top::frames::is_python;
 #[cfg(feature = "plot")]
@@ -30,7 +30,7 @@ const LEGEND: &str = "Red: grew. Blue: shrank or gone. Only differences are draw
 
 /// The maximum number of title characters that fit above a picture.
 #[cfg(feature = "plot")]
-const MOST_TITLE_CHARS: usize = 105;
+const MAX_TITLE_CHARS: usize = 105;
 
 /// The colour of functions that neither grew nor shrank.
 #[cfg(feature = "plot")]
@@ -38,7 +38,7 @@ const UNCHANGED: Color = Color { r: 225, g: 225, b: 225 };
 
 /// The maximum number of bits in the sum of all numbers in a picture.
 #[cfg(feature = "plot")]
-const MOST_BITS: u32 = 60;
+const MAX_SUM_BITS: u32 = 60;
 
 /// Stacks, outermost function first, with their bytes before and after.
 type FoldedStacks = BTreeMap<String, [u64; 2]>;
@@ -50,10 +50,15 @@ impl Diff {
         let mut folded = FoldedStacks::new();
         for device in &self.devices {
             for row in &device.rows {
-                add(&mut folded, &device.device_name, row, [row.bytes.before.value, row.bytes.after.value]);
+                add_stack(
+                    &mut folded,
+                    &device.device_name,
+                    row,
+                    [row.bytes.before.value, row.bytes.after.value],
+                );
             }
         }
-        lines(&folded)
+        format_lines(&folded)
     }
 
     /// Returns the tree for a picture with at most `rectangles` rectangles. As in rankings, which fold stacks the same
@@ -61,12 +66,12 @@ impl Diff {
     /// wide as its bytes in the later file. Stacks that are missing there are below a separate frame and as wide as
     /// their bytes in the earlier file.
     #[cfg(feature = "plot")]
-    fn picture_tree(&self, rectangles: usize) -> Tree {
+    fn build_picture_tree(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
         let all: u128 =
             rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
         // A file from another source may contain arbitrary numbers, but those in the picture must not overflow.
-        let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
+        let shift = (128 - all.leading_zeros()).saturating_sub(MAX_SUM_BITS).min(63);
         let mut owners = Owners::new(&self.rules);
         // Stacks that look the same are merged, even if one of them is missing in the later file.
         let mut sums: BTreeMap<(&str, Vec<Name>), [u64; 2]> = BTreeMap::new();
@@ -85,20 +90,20 @@ impl Diff {
                 [before, 0] => (format!("gone from {device}"), [before.saturating_mul(2), before]),
                 bytes => (device.to_owned(), bytes),
             };
-            let mut node = tree.child(Tree::ROOT, &root, Colour::Device);
+            let mut node = tree.get_or_add_child(Tree::ROOT, &root, Colour::Device);
             for name in stack {
                 // Merge recursive calls and calls between functions with the same name.
                 if tree.label(node) != name {
-                    node = tree.child(node, &name, Colour::Mine);
+                    node = tree.get_or_add_child(node, &name, Colour::Mine);
                 }
             }
             tree.add_both(node, before, after);
         }
-        let mut tree = bounded(&tree, rectangles);
+        let mut tree = bound_tree(&tree, rectangles);
         for node in &mut tree.nodes[1..] {
             let number = |bytes: u64| Amount::exact(bytes.checked_shl(shift).unwrap_or(u64::MAX));
             let change = Change { before: number(node.before[1]), after: number(node.bytes) };
-            node.label = format!("{} {}", node.label, change.as_bytes());
+            node.label = format!("{} {}", node.label, change.format_bytes());
         }
         tree
     }
@@ -135,7 +140,7 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
 #[cfg(feature = "plot")]
 pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
-    options.title = answer.title(MOST_TITLE_CHARS);
+    options.title = answer.format_title(MAX_TITLE_CHARS);
     let exact = stacks.devices.iter().flat_map(|device| &device.rows).all(|row| row.bytes.is_exact());
     options.subtitle = Some(match exact {
         true => LEGEND.to_owned(),
@@ -150,7 +155,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     // The tree contains only rectangles that should be drawn.
     options.min_width = 0.0;
     // Leave room for the one frame that contains all others.
-    let tree = stacks.picture_tree(MAX_RECTANGLES - 1);
+    let tree = stacks.build_picture_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
     // The frame that contains all others has no name.
     palette.insert("", UNCHANGED);
@@ -158,10 +163,10 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     let most = tree.nodes[1..].iter().map(|node| growth(node).unsigned_abs()).max().unwrap_or(0);
     for node in &tree.nodes[1..] {
         // Names end with the change, so functions with equal names have equal colours.
-        palette.insert(escaped_label(&node.label), colour(growth(node), most));
+        palette.insert(escape_label(&node.label), growth_colour(growth(node), most));
     }
     options.palette_map = Some(&mut palette);
-    let mut lines = tree.lines();
+    let mut lines = tree.format_lines();
     if lines.is_empty() {
         lines.push("(nothing differs) 1".to_owned());
     }
@@ -177,7 +182,7 @@ fn growth(node: &Node) -> i128 {
 /// Returns a shade of red for growth or of blue for shrinkage, stronger the larger the change is relative to the
 /// largest.
 #[cfg(feature = "plot")]
-fn colour(by: i128, most: u128) -> Color {
+fn growth_colour(by: i128, most: u128) -> Color {
     let share = by.unsigned_abs() as f64 / most.max(1) as f64;
     // Even the smallest change must look different from no change.
     let pale = (215.0 - 105.0 * share.sqrt()) as u8;
@@ -188,13 +193,13 @@ fn colour(by: i128, most: u128) -> Color {
     }
 }
 
-fn add(folded: &mut FoldedStacks, root: &str, row: &DiffRow, bytes: [u64; 2]) {
-    let mut line = escaped_label(root);
-    let stack = row.stack.iter().rev().map(|line| frame_text(&line.frame, usize::MAX));
+fn add_stack(folded: &mut FoldedStacks, root: &str, row: &DiffRow, bytes: [u64; 2]) {
+    let mut line = escape_label(root);
+    let stack = row.stack.iter().rev().map(|line| format_frame(&line.frame, usize::MAX));
     let name = row.stack.is_empty().then(|| row.name.clone());
     for frame in stack.chain(name) {
         line.push(';');
-        line.push_str(&escaped_label(&frame));
+        line.push_str(&escape_label(&frame));
     }
     let sums = folded.entry(line).or_default();
     for (sum, bytes) in sums.iter_mut().zip(bytes) {
@@ -202,6 +207,6 @@ fn add(folded: &mut FoldedStacks, root: &str, row: &DiffRow, bytes: [u64; 2]) {
     }
 }
 
-fn lines(folded: &FoldedStacks) -> Vec<String> {
+fn format_lines(folded: &FoldedStacks) -> Vec<String> {
     folded.iter().map(|(stack, [before, after])| format!("{stack} {before} {after}")).collect()
 }

@@ -133,36 +133,36 @@ pub struct AloneAnswer {
 
 impl Change {
     /// Returns the change in bytes for JSON.
-    pub(in crate::analysis) fn bytes_answer(&self) -> BytesChangeAnswer {
+    pub(in crate::analysis) fn to_bytes_answer(&self) -> BytesChangeAnswer {
         BytesChangeAnswer {
             before_requested_bytes: self.before.value,
             before_requested_bytes_error: self.before.error.answer(),
             after_requested_bytes: self.after.value,
             after_requested_bytes_error: self.after.error.answer(),
-            change_requested_bytes: self.by_answer(),
-            change_requested_bytes_error: self.error_answer(),
+            change_requested_bytes: self.clamped_growth(),
+            change_requested_bytes_error: self.to_error_answer(),
         }
     }
 
     /// Returns the change in the number of blocks for JSON.
-    pub(in crate::analysis) fn count_answer(&self) -> CountChangeAnswer {
+    pub(in crate::analysis) fn to_count_answer(&self) -> CountChangeAnswer {
         CountChangeAnswer {
             before_count: self.before.value,
             before_count_error: self.before.error.answer(),
             after_count: self.after.value,
             after_count_error: self.after.error.answer(),
-            change_count: self.by_answer(),
-            change_count_error: self.error_answer(),
+            change_count: self.clamped_growth(),
+            change_count_error: self.to_error_answer(),
         }
     }
 
     /// Returns the change, clamped to a number that JSON parsers accept, because sums in a file from another source may
     /// be larger.
-    fn by_answer(&self) -> i64 {
+    fn clamped_growth(&self) -> i64 {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }
 
-    fn error_answer(&self) -> Option<ErrorAnswer> {
+    fn to_error_answer(&self) -> Option<ErrorAnswer> {
         if self.is_exact() { None } else { self.estimate().answer() }
     }
 }
@@ -183,7 +183,7 @@ impl Diff {
             at: self.at.name(),
             different: self.is_different(),
             answer: self.answer(),
-            devices: self.devices.iter().map(device).collect(),
+            devices: self.devices.iter().map(device_to_answer).collect(),
             only_before: unmatched(&self.unmatched[0]),
             only_after: unmatched(&self.unmatched[1]),
             notes: self.notes.clone(),
@@ -196,27 +196,27 @@ impl Diff {
     }
 }
 
-fn device(device: &DeviceDiff) -> DeviceDiffAnswer {
+fn device_to_answer(device: &DeviceDiff) -> DeviceDiffAnswer {
     DeviceDiffAnswer {
         device: DeviceAnswer::new(device.device, &device.device_name, device.is_host, device.is_pinned),
-        bytes: device.bytes.bytes_answer(),
-        blocks: device.blocks.count_answer(),
-        rows: device.rows.iter().map(row).collect(),
+        bytes: device.bytes.to_bytes_answer(),
+        blocks: device.blocks.to_count_answer(),
+        rows: device.rows.iter().map(row_to_answer).collect(),
         rows_in_all: device.rows_in_all,
         unchanged: device.unchanged,
         within_error: device.within_error,
     }
 }
 
-fn row(row: &DiffRow) -> DiffRowAnswer {
+fn row_to_answer(row: &DiffRow) -> DiffRowAnswer {
     let change = row.kind();
     debug_assert_ne!(change, Kind::Same, "an unchanged group is no row");
     let stack = || row.stack.iter().map(|line| FrameAnswer::from(&line.frame)).collect();
     DiffRowAnswer {
         name: NameAnswer::from_text(&row.name),
         change,
-        bytes: row.bytes.bytes_answer(),
-        blocks: row.blocks.count_answer(),
+        bytes: row.bytes.to_bytes_answer(),
+        blocks: row.blocks.to_count_answer(),
         before_members: row.members[0],
         after_members: row.members[1],
         stack: (!row.stack.is_empty()).then(stack),

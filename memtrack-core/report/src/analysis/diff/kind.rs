@@ -15,8 +15,8 @@ impl Amount {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }
 
-    pub(in crate::analysis) fn plus(self, other: Self) -> Self {
-        Self::new(self.value.saturating_add(other.value), self.error.plus(&other.error))
+    pub(in crate::analysis) fn add(self, other: Self) -> Self {
+        Self::new(self.value.saturating_add(other.value), self.error.add(&other.error))
     }
 }
 

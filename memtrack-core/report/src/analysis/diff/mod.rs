@@ -211,7 +211,7 @@ pub struct Diff {
 impl Diff {
     /// Compares two files that were reduced to the same kind of groups, keeping at most `limit` groups per device.
     pub fn of(before: &Side, after: &Side, limit: usize) -> Self {
-        pairs::pair(before, after, limit)
+        pairs::compare_sides(before, after, limit)
     }
 
     /// Returns whether any device has bytes or groups that differ by more than the error of the numbers.

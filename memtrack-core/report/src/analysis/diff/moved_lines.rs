@@ -1,14 +1,14 @@
 //! Matches the functions of two files by their names and source files. Source files may have moved, and so may lines,
 //! so all lines that a function has in either file are used to determine which line became which.
 
-use super::names::normalized_function;
+use super::names::normalize_function;
 use memtrack_model::Frame;
 use memtrack_model::paths::{is_separator, with_slashes};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 /// If there are more pairs of lines than this, no shift is searched for, because no function is that long.
-const MOST_PAIRS: usize = 1 << 16;
+const MAX_PAIRS: usize = 1 << 16;
 /// The flag that marks a line without a counterpart in the other file.
 const UNMATCHED: u32 = 1 << 31;
 
@@ -30,7 +30,7 @@ pub(super) struct FunctionLine {
 
 impl Functions {
     /// Returns the number of a function, assigning one if it is new.
-    pub(super) fn number(&mut self, frame: &Frame) -> u32 {
+    pub(super) fn assign_number(&mut self, frame: &Frame) -> u32 {
         if let Some(&number) = self.known.get(frame) {
             return number;
         }
@@ -42,9 +42,9 @@ impl Functions {
 
     /// Records that the file contains this line, whether or not any group contains it.
     pub(super) fn record_line(&mut self, frame: &Frame) {
-        if let (Some(line), Some(file)) = (line(frame), file(frame)) {
+        if let (Some(line), Some(file)) = (known_line(frame), known_file(frame)) {
             self.lines
-                .entry((normalized_function(&frame.function), file.to_owned()))
+                .entry((normalize_function(&frame.function), file.to_owned()))
                 .or_default()
                 .insert(line);
         }
@@ -57,32 +57,32 @@ impl Functions {
 }
 
 /// Returns the file if it is known; PyTorch writes `??` for unknown files.
-fn file(frame: &Frame) -> Option<&str> {
+fn known_file(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }
 
 /// Returns the line if it is known.
-fn line(frame: &Frame) -> Option<u32> {
+fn known_line(frame: &Frame) -> Option<u32> {
     frame.line.filter(|&line| line > 0 && line < UNMATCHED)
 }
 
 /// Returns the shared number and the line of each function, first for the earlier and then for the later file.
 pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<FunctionLine>; 2] {
-    let moved = moved_files(before, after);
+    let moved = match_moved_files(before, after);
     let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
     let nothing = BTreeSet::new();
     for ((function, file), lines) in &before.lines {
         let file = moved.get(file.as_str()).copied().unwrap_or(file);
         let later = after.lines.get(&(function.clone(), file.to_owned())).unwrap_or(&nothing);
-        drifts.insert((function, file), drift(lines, later));
+        drifts.insert((function, file), match_lines(lines, later));
     }
     let mut numbers: HashMap<(String, String), u32> = HashMap::new();
     let mut places = |of: &Functions, side: usize| -> Vec<FunctionLine> {
         let place = |frame: &Frame| {
-            let function = normalized_function(&frame.function);
-            let file = file(frame).unwrap_or_default();
+            let function = normalize_function(&frame.function);
+            let file = known_file(frame).unwrap_or_default();
             let file = if side == 0 { moved.get(file).copied().unwrap_or(file) } else { file };
-            let line = line(frame).map_or(0, |line| {
+            let line = known_line(frame).map_or(0, |line| {
                 let drift = drifts.get(&(function.as_str(), file));
                 drift.and_then(|drift| drift[side].get(&line)).copied().unwrap_or(line)
             });
@@ -98,9 +98,9 @@ pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<Fun
 /// Maps source files that only the earlier file has to source files that only the later file has. Two source files
 /// match if the last three, two or one components of their paths are the same and no other paths share those
 /// components.
-fn moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a str, &'a str> {
+fn match_moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a str, &'a str> {
     let files = |places: &'a Functions| -> BTreeSet<&'a str> {
-        let of_frames = places.frames.iter().filter_map(file);
+        let of_frames = places.frames.iter().filter_map(known_file);
         of_frames.chain(places.lines.keys().map(|(_, file)| file.as_str())).collect()
     };
     let [all_before, all_after] = [files(before), files(after)];
@@ -133,7 +133,7 @@ fn path_suffix(path: &str, parts: usize) -> Cow<'_, str> {
 
 /// Maps a function's lines in both files to shared numbers, so that the same line has the same number in both. Lines
 /// that are not in the maps keep their numbers.
-fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
+fn match_lines(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
     // If one file has all lines of the other, nothing moved: the remaining lines were added or removed.
     if before.is_subset(after) || after.is_subset(before) {
         return Default::default();
@@ -143,7 +143,7 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
     if few && before.len() == after.len() {
         return [before.iter().copied().zip(after.iter().copied()).collect(), HashMap::new()];
     }
-    if few && let Some(by) = shift(before, after) {
+    if few && let Some(by) = find_shift(before, after) {
         let to = |&line: &u32| {
             let there = u32::try_from(i64::from(line) + by).ok().filter(|there| after.contains(there));
             (line, there.unwrap_or(line | UNMATCHED))
@@ -169,8 +169,8 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
 
 /// Returns the offset that maps every line of the file with fewer lines to a line of the other file; `None` unless
 /// exactly one offset does.
-fn shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
-    if before.len() * after.len() > MOST_PAIRS {
+fn find_shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
+    if before.len() * after.len() > MAX_PAIRS {
         return None;
     }
     let (fewer, more, sign) =
@@ -188,13 +188,13 @@ fn shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn lines(lines: &[u32]) -> BTreeSet<u32> {
+    fn line_set(lines: &[u32]) -> BTreeSet<u32> {
         lines.iter().copied().collect()
     }
 
     /// Returns the shared numbers for the lines of both sides.
-    fn drifted(before: &[u32], after: &[u32]) -> [Vec<u32>; 2] {
-        let maps = drift(&lines(before), &lines(after));
+    fn matched_lines(before: &[u32], after: &[u32]) -> [Vec<u32>; 2] {
+        let maps = match_lines(&line_set(before), &line_set(after));
         let there = |side: usize, line: &u32| maps[side].get(line).copied().unwrap_or(*line);
         [
             before.iter().map(|line| there(0, line)).collect(),
@@ -204,40 +204,40 @@ mod tests {
 
     #[test]
     fn lines_that_are_all_still_there_have_not_moved() {
-        assert_eq!(drifted(&[13, 14], &[14]), [vec![13, 14], vec![14]]);
-        assert_eq!(drifted(&[13], &[9, 13, 20]), [vec![13], vec![9, 13, 20]]);
+        assert_eq!(matched_lines(&[13, 14], &[14]), [vec![13, 14], vec![14]]);
+        assert_eq!(matched_lines(&[13], &[9, 13, 20]), [vec![13], vec![9, 13, 20]]);
     }
 
     #[test]
     fn lines_that_moved_together_are_the_same_ones() {
-        assert_eq!(drifted(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
-        assert_eq!(drifted(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
+        assert_eq!(matched_lines(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
+        assert_eq!(matched_lines(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
         // The last line was removed, and a different line has its number now.
-        assert_eq!(drifted(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | UNMATCHED]);
+        assert_eq!(matched_lines(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | UNMATCHED]);
     }
 
     #[test]
     fn a_line_that_changed_among_others_that_stayed_is_found_between_them() {
-        assert_eq!(drifted(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
+        assert_eq!(matched_lines(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
         // One line was inserted at the front and the last one was removed, so they are not the same line.
-        assert_eq!(drifted(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
+        assert_eq!(matched_lines(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
     }
 
     #[test]
     fn ambiguous_lines_are_merged() {
-        let [before, after] = drifted(&[10], &[12, 15]);
+        let [before, after] = matched_lines(&[10], &[12, 15]);
         assert_eq!((before, after), (vec![UNMATCHED], vec![UNMATCHED, UNMATCHED]));
-        let [before, after] = drifted(&[10, 20, 24, 30], &[10, 21, 30]);
+        let [before, after] = matched_lines(&[10, 20, 24, 30], &[10, 21, 30]);
         assert_eq!(before, [10, 11 | UNMATCHED, 11 | UNMATCHED, 30]);
         assert_eq!(after, [10, 11 | UNMATCHED, 30]);
     }
 
-    fn places(frames: &[(&str, &str, u32)]) -> Functions {
+    fn functions_of(frames: &[(&str, &str, u32)]) -> Functions {
         let mut places = Functions::default();
         for &(function, file, line) in frames {
             let frame =
                 Frame { function: function.into(), file: Some(file.into()), line: Some(line), binary: None };
-            places.number(&frame);
+            places.assign_number(&frame);
             places.record_line(&frame);
         }
         places
@@ -245,9 +245,12 @@ mod tests {
 
     #[test]
     fn files_of_another_checkout_are_the_same_unless_two_could_be() {
-        let before =
-            places(&[("f", "/a/v1/app/model.py", 3), ("g", "/a/x/train.py", 1), ("h", "/a/y/util.py", 1)]);
-        let after = places(&[
+        let before = functions_of(&[
+            ("f", "/a/v1/app/model.py", 3),
+            ("g", "/a/x/train.py", 1),
+            ("h", "/a/y/util.py", 1),
+        ]);
+        let after = functions_of(&[
             ("f", "/b/v2/app/model.py", 3),
             ("g", "/c/train.py", 1),
             ("h", "/c/one/util.py", 1),
@@ -260,8 +263,9 @@ mod tests {
 
     #[test]
     fn windows_paths_match_those_of_other_systems() {
-        let before = places(&[("f", "D:\\work\\app\\model.py", 3), ("f", "D:\\work\\lib\\model.py", 3)]);
-        let after = places(&[("f", "/home/kim/app/model.py", 3), ("f", "/home/kim/lib/model.py", 3)]);
+        let before =
+            functions_of(&[("f", "D:\\work\\app\\model.py", 3), ("f", "D:\\work\\lib\\model.py", 3)]);
+        let after = functions_of(&[("f", "/home/kim/app/model.py", 3), ("f", "/home/kim/lib/model.py", 3)]);
         let [here, there] = match_functions(&before, &after);
         assert_eq!(here, there);
     }
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn unknown_files_and_lines_do_not_distinguish_functions() {
         let [here, there] =
-            match_functions(&places(&[("f", "??", 0)]), &places(&[("f", "", 0), ("f", "??", 7)]));
+            match_functions(&functions_of(&[("f", "??", 0)]), &functions_of(&[("f", "", 0), ("f", "??", 7)]));
         assert_eq!(here[0], there[0]);
         assert_ne!(here[0], there[1]);
     }

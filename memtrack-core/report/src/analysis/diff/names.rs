@@ -4,28 +4,28 @@
 use crate::analysis::torch_stacks::MODULE_FRAME_PREFIX;
 
 /// The placeholder for an index or a line number.
-const ANY: &str = "*";
+const PLACEHOLDER: &str = "*";
 
 /// Returns a module or operator path without indices, so `layers.3.attn` becomes `layers.*.attn` and `layers[3].attn`
 /// becomes `layers[*].attn`.
-pub(super) fn without_indices(path: &str) -> String {
+pub(super) fn strip_indices(path: &str) -> String {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let segment = |segment: &str| -> String {
         if is_number(segment) {
-            return ANY.into();
+            return PLACEHOLDER.into();
         }
         match segment.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
-            Some((name, index)) if is_number(index) => format!("{name}[{ANY}]"),
+            Some((name, index)) if is_number(index) => format!("{name}[{PLACEHOLDER}]"),
             _ => segment.to_owned(),
         }
     };
     let parts = path.split('.').map(segment).collect::<Vec<_>>().join(".");
-    without_addresses(&parts)
+    strip_addresses(&parts)
 }
 
 /// Normalizes a function's name: `f at 0x7f00` becomes `f at 0x…`, and the hash at the end of a Rust name, the number
 /// of an LLVM clone and the number of a profiler's module are removed.
-pub(super) fn normalized_function(name: &str) -> String {
+pub(super) fn normalize_function(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
         _ => name,
@@ -39,13 +39,13 @@ pub(super) fn normalized_function(name: &str) -> String {
         && !number.is_empty()
         && number.bytes().all(|byte| byte.is_ascii_digit())
     {
-        return format!("{class}_{ANY}");
+        return format!("{class}_{PLACEHOLDER}");
     }
-    without_addresses(name)
+    strip_addresses(name)
 }
 
 /// Replaces the hexadecimal digits after each `0x` with `…`.
-fn without_addresses(name: &str) -> String {
+fn strip_addresses(name: &str) -> String {
     let mut rest = name;
     let mut short = String::with_capacity(name.len());
     while let Some(at) = rest.find("0x") {
@@ -61,7 +61,7 @@ fn without_addresses(name: &str) -> String {
 
 /// Returns a name with its line numbers replaced, as in `model.py:* > attention.py:*`, and those numbers. A name
 /// without line numbers is returned unchanged.
-pub(super) fn without_lines(name: &str) -> (String, Vec<u32>) {
+pub(super) fn extract_line_numbers(name: &str) -> (String, Vec<u32>) {
     let (mut short, mut lines) = (String::with_capacity(name.len()), Vec::new());
     let mut rest = name;
     while let Some(at) = rest.find(".py:") {
@@ -70,7 +70,7 @@ pub(super) fn without_lines(name: &str) -> (String, Vec<u32>) {
         short.push_str(before);
         if let Ok(line) = after[..digits].parse() {
             lines.push(line);
-            short.push_str(ANY);
+            short.push_str(PLACEHOLDER);
         }
         rest = &after[digits..];
     }
@@ -91,7 +91,7 @@ mod tests {
             ("a.b1.[x]", "a.b1.[x]"),
             ("", ""),
         ] {
-            assert_eq!(without_indices(name), kind);
+            assert_eq!(strip_indices(name), kind);
         }
     }
 
@@ -109,17 +109,17 @@ mod tests {
             ("linear_12", "linear_12"),
             ("0xé", "0xé"),
         ] {
-            assert_eq!(normalized_function(name), plain);
+            assert_eq!(normalize_function(name), plain);
         }
     }
 
     #[test]
     fn line_numbers_of_modules_are_extracted() {
         assert_eq!(
-            without_lines("model.py:382 > attention.py:39"),
+            extract_line_numbers("model.py:382 > attention.py:39"),
             ("model.py:* > attention.py:*".into(), vec![382, 39])
         );
-        assert_eq!(without_lines("Attention"), ("Attention".into(), Vec::new()));
-        assert_eq!(without_lines("a.py:"), ("a.py:".into(), Vec::new()));
+        assert_eq!(extract_line_numbers("Attention"), ("Attention".into(), Vec::new()));
+        assert_eq!(extract_line_numbers("a.py:"), ("a.py:".into(), Vec::new()));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use super::moved_lines::{FunctionLine, match_functions};
-use super::names::without_lines;
+use super::names::extract_line_numbers;
 use super::sides::{Group, GroupKey, Side, SideDevice};
 use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
@@ -27,16 +27,17 @@ type GroupWithLines<'a> = (Vec<u32>, &'a str, &'a Group);
 /// Groups that match: first those in the earlier file, then those in the later file.
 type Pair<'a> = [Vec<&'a Group>; 2];
 
-pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
+pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
     let places = match_functions(&before.places, &after.places);
     let mut devices = Vec::new();
     for later in &after.devices {
         let Some(earlier) = before.devices.iter().find(|earlier| earlier.name == later.name) else {
             continue;
         };
-        let rows = pairs([earlier, later], &places).into_iter();
-        let rows = rows.map(|(name, pair)| row([before, after], [earlier, later], name, &pair)).collect();
-        devices.push(device(earlier, later, rows, limit));
+        let rows = pair_groups([earlier, later], &places).into_iter();
+        let rows =
+            rows.map(|(name, pair)| build_row([before, after], [earlier, later], name, &pair)).collect();
+        devices.push(build_device(earlier, later, rows, limit));
     }
     let unmatched = |of: &Side, other: &Side| -> Vec<(String, Amount)> {
         let is_unmatched =
@@ -48,13 +49,13 @@ pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
         at: after.at,
         devices,
         unmatched: [unmatched(before, after), unmatched(after, before)],
-        notes: notes(before, after),
+        notes: comparison_notes(before, after),
         rules: after.rules.clone(),
     }
 }
 
 /// Returns the pairs for one device, each with its name if it has one.
-fn pairs<'a>(
+fn pair_groups<'a>(
     devices: [&'a SideDevice; 2],
     places: &[Vec<FunctionLine>; 2],
 ) -> Vec<(Option<String>, Pair<'a>)> {
@@ -78,7 +79,7 @@ fn pairs<'a>(
             pairs.push((None, pair));
             continue;
         };
-        let (short, lines) = without_lines(name);
+        let (short, lines) = extract_line_numbers(name);
         let side = usize::from(pair[0].is_empty());
         match (&pair[side][..], pair[1 - side].is_empty() && !lines.is_empty()) {
             (&[group], true) => with_lines.entry(short).or_default()[side].push((lines, name, group)),
@@ -107,17 +108,17 @@ fn pairs<'a>(
     pairs
 }
 
-fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair: &Pair<'_>) -> DiffRow {
+fn build_row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair: &Pair<'_>) -> DiffRow {
     let sum = |side: usize, amount: fn(&Group) -> Amount, limit: f64| {
         let all = pair[side].iter().map(|&group| amount(group));
-        all.reduce(Amount::plus).unwrap_or_else(|| match devices[side].detection_limit_bytes {
+        all.reduce(Amount::add).unwrap_or_else(|| match devices[side].detection_limit_bytes {
             0 => Amount::exact(0),
             _ => Amount::without_samples(limit),
         })
     };
     let bytes = |side: usize| sum(side, |group| group.bytes, devices[side].detection_limit_bytes as f64);
     let blocks = |side: usize| sum(side, |group| group.blocks, devices[side].detection_limit_blocks);
-    let [before, after] = [stack(sides[0], &pair[0]), stack(sides[1], &pair[1])];
+    let [before, after] = [common_stack(sides[0], &pair[0]), common_stack(sides[1], &pair[1])];
     let line = |stack: &[StackLine]| stack.first().and_then(|line| line.frame.line).filter(|&line| line > 0);
     let line_before = line(&before).filter(|&before| line(&after).is_some_and(|after| before != after));
     let stack = if after.is_empty() { before } else { after };
@@ -134,7 +135,7 @@ fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair:
 }
 
 /// Returns the functions of matching groups, omitting line numbers in which the groups differ.
-fn stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
+fn common_stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for group in groups {
         let GroupKey::Stack(numbers) = &group.key else { continue };
@@ -150,7 +151,7 @@ fn stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
     lines
 }
 
-fn device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: usize) -> DeviceDiff {
+fn build_device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: usize) -> DeviceDiff {
     let (same, mut rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.kind() == Kind::Same);
     let unchanged = same.iter().filter(|row| row.bytes.is_exact() && row.blocks.is_exact()).count();
     rows.sort_by(|a, b| {
@@ -180,14 +181,14 @@ fn device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: us
 }
 
 /// Returns caveats about the comparison.
-fn notes(before: &Side, after: &Side) -> Vec<String> {
+fn comparison_notes(before: &Side, after: &Side) -> Vec<String> {
     let mut notes = Vec::new();
     if before.is_pytorch != after.is_pytorch {
         notes.push(format!(
             "the earlier file is {}, the later one {}: requested bytes and blocks are compared, not \
              rounding by allocators or reserved memory",
-            before.kind(),
-            after.kind()
+            before.kind_text(),
+            after.kind_text()
         ));
     }
     let lacking = |there: [bool; 2]| match there {

@@ -1,7 +1,7 @@
 //! One of the two files, reduced to its groups, which is all that stays in memory while the other file is read.
 
 use super::moved_lines::Functions;
-use super::names::without_indices;
+use super::names::strip_indices;
 use super::{DiffAt, DiffBy};
 use crate::analysis::change::Amount;
 use crate::analysis::moment::Moment;
@@ -146,7 +146,7 @@ impl Side {
     }
 
     /// Returns the kind of file, as text.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(super) fn kind_text(&self) -> &'static str {
         if self.is_pytorch { "a PyTorch snapshot" } else { "a recording" }
     }
 }
@@ -179,12 +179,12 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
             Amount::new(row.allocated_bytes, row.errors.allocated_bytes),
             Amount::new(row.count, row.errors.count),
         );
-        let key = key(&row, by, places);
+        let key = group_key(&row, by, places);
         match known.get(&key) {
             Some(&group) => {
                 let group = &mut groups[group];
-                group.bytes = group.bytes.plus(bytes);
-                group.blocks = group.blocks.plus(blocks);
+                group.bytes = group.bytes.add(bytes);
+                group.blocks = group.blocks.add(blocks);
                 group.members += 1;
             }
             None => {
@@ -217,10 +217,10 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
 }
 
 /// Returns what identifies a row's group.
-fn key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
+fn group_key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
     match by {
         DiffBy::Line => match &row.owned.mine {
-            Some(line) => GroupKey::Stack(vec![places.number(line)]),
+            Some(line) => GroupKey::Stack(vec![places.assign_number(line)]),
             None => GroupKey::Name(row.name.clone()),
         },
         DiffBy::Stack if !row.stack.is_empty() => {
@@ -230,9 +230,9 @@ fn key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
                 true => row.stack.iter().filter(is_informative).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),
             };
-            GroupKey::Stack(all.into_iter().map(|frame| places.number(frame)).collect())
+            GroupKey::Stack(all.into_iter().map(|frame| places.assign_number(frame)).collect())
         }
         DiffBy::Stack | DiffBy::Phase | DiffBy::Category => GroupKey::Name(row.name.clone()),
-        DiffBy::Operator | DiffBy::Module => GroupKey::Name(without_indices(&row.name)),
+        DiffBy::Operator | DiffBy::Module => GroupKey::Name(strip_indices(&row.name)),
     }
 }

@@ -3,17 +3,17 @@
 use super::kind::Kind;
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
-use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
+use crate::analysis::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, shorten_function, wrap};
 use crate::analysis::ownership::short;
-use crate::analysis::top::frames::{frame_lines, shown_frames};
+use crate::analysis::top::frames::{format_frames, shown_frames};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
 /// The maximum number of groups that the summary names per device.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 /// The maximum number of characters of each name in the summary.
-const MOST_NAME_CHARS: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 
 /// A number that is shown for a group in addition to its change.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ const COLUMNS: [&[Column]; 4] = [
 ];
 
 impl Column {
-    fn head(self) -> &'static str {
+    fn heading(self) -> &'static str {
         match self {
             Self::Before => "Before",
             Self::After => "After",
@@ -40,12 +40,12 @@ impl Column {
         }
     }
 
-    fn cell(self, row: &DiffRow) -> String {
+    fn format_cell(self, row: &DiffRow) -> String {
         let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
         match self {
             Self::Before => shown(&row.bytes.before),
             Self::After => shown(&row.bytes.after),
-            Self::Blocks => blocks(&row.blocks),
+            Self::Blocks => format_blocks(&row.blocks),
         }
     }
 }
@@ -60,11 +60,11 @@ impl Diff {
     /// Returns the summary: a line per device, starting with the device that changed most, that says how much the
     /// device grew or shrank and which groups caused it.
     pub fn answer(&self) -> Vec<String> {
-        self.answer_naming(MOST_NAMED)
+        self.format_answer(MAX_NAMED)
     }
 
     /// Returns the summary, naming at most `named` groups per device.
-    fn answer_naming(&self, named: usize) -> Vec<String> {
+    fn format_answer(&self, named: usize) -> Vec<String> {
         let mut devices: Vec<&DeviceDiff> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse(device.bytes.by().unsigned_abs()));
         let several = self.devices.len() + self.unmatched.iter().map(Vec::len).sum::<usize>() > 1;
@@ -72,7 +72,7 @@ impl Diff {
             .into_iter()
             .map(|device| {
                 let of = if several { format!("{}: ", device.device_name) } else { String::new() };
-                of + &device.sentence(self.at.noun(), named)
+                of + &device.format_sentence(self.at.noun(), named)
             })
             .collect();
         for (devices, which) in self.unmatched.iter().zip(["earlier", "later"]) {
@@ -87,9 +87,9 @@ impl Diff {
 
     /// Returns the first line of [`Self::answer`] in at most `room` characters, naming as many groups as fit.
     #[cfg(feature = "plot")]
-    pub(super) fn title(&self, room: usize) -> String {
+    pub(super) fn format_title(&self, room: usize) -> String {
         let fits = |line: &String| line.chars().count() <= room;
-        let lines = (0..=MOST_NAMED).rev().filter_map(|named| self.answer_naming(named).into_iter().next());
+        let lines = (0..=MAX_NAMED).rev().filter_map(|named| self.format_answer(named).into_iter().next());
         let mut lines: Vec<String> = lines.collect();
         match lines.iter().position(fits) {
             Some(first) => lines.swap_remove(first),
@@ -100,7 +100,7 @@ impl Diff {
     /// Formats the report. If the layout has a width, names are shortened until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
-        let mut text = wrapped(&(self.answer().join("\n") + "\n"), layout.width);
+        let mut text = wrap(&(self.answer().join("\n") + "\n"), layout.width);
         for device in self.devices.iter().filter(|device| !device.rows.is_empty()) {
             let title = format!(
                 "\n{}, {} by {}: {} of {} that differ\n\n",
@@ -110,27 +110,27 @@ impl Diff {
                 human_count(device.rows.len() as u64),
                 human_count(device.rows_in_all as u64),
             );
-            text.push_str(&wrapped(&title, layout.width));
-            text.push_str(&device.table(self.by, layout));
+            text.push_str(&wrap(&title, layout.width));
+            text.push_str(&device.format_table(self.by, layout));
         }
         if !self.devices.is_empty() {
             text.push('\n');
         }
         let mut footer = String::new();
         for device in &self.devices {
-            device.footer(self.devices.len() > 1, &mut footer);
+            device.push_footer(self.devices.len() > 1, &mut footer);
         }
         for note in &self.notes {
             // Writing to a string cannot fail.
             let _ = writeln!(footer, "Note: {}", printable(note));
         }
-        text + &wrapped(&footer, layout.width)
+        text + &wrap(&footer, layout.width)
     }
 }
 
 impl DeviceDiff {
     /// Formats a sentence such as `peak +3.00 GiB (12.0 GiB → 15.0 GiB): transformer.py:138 softmax +3.00 GiB, …`.
-    fn sentence(&self, what: &str, named: usize) -> String {
+    fn format_sentence(&self, what: &str, named: usize) -> String {
         let bytes = &self.bytes;
         let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
         let mut text = match (bytes.kind(), bytes.is_exact()) {
@@ -140,9 +140,14 @@ impl DeviceDiff {
                 shown(&bytes.before),
                 shown(&bytes.after)
             ),
-            _ => format!("{what} {} ({} → {})", bytes.as_bytes(), shown(&bytes.before), shown(&bytes.after)),
+            _ => format!(
+                "{what} {} ({} → {})",
+                bytes.format_bytes(),
+                shown(&bytes.before),
+                shown(&bytes.after)
+            ),
         };
-        let reasons = self.reasons_naming(named);
+        let reasons = self.format_reasons_naming(named);
         if !reasons.is_empty() {
             let _ = write!(text, ": {reasons}");
         } else if bytes.kind() == Kind::Same && self.rows_in_all == 0 {
@@ -152,16 +157,16 @@ impl DeviceDiff {
     }
 
     /// Formats the groups that changed most.
-    pub(super) fn reasons(&self) -> String {
-        self.reasons_naming(MOST_NAMED)
+    pub(super) fn format_reasons(&self) -> String {
+        self.format_reasons_naming(MAX_NAMED)
     }
 
-    fn reasons_naming(&self, number: usize) -> String {
+    fn format_reasons_naming(&self, number: usize) -> String {
         let of_bytes = self.rows.iter().filter(|row| row.bytes.kind() != Kind::Same);
         let named = of_bytes
             .clone()
             .take(number)
-            .map(|row| format!("{} {}", row.place(MOST_NAME_CHARS), row.bytes.as_bytes()));
+            .map(|row| format!("{} {}", row.describe_place(MAX_NAME_CHARS), row.bytes.format_bytes()));
         let mut named: Vec<String> = named.collect();
         if number == 0 {
             return String::new();
@@ -172,23 +177,23 @@ impl DeviceDiff {
         named.join(", ")
     }
 
-    fn table(&self, by: DiffBy, layout: Layout) -> String {
-        let longest = self.rows.iter().flat_map(|row| row.lines(by, layout.frames, usize::MAX));
+    fn format_table(&self, by: DiffBy, layout: Layout) -> String {
+        let longest = self.rows.iter().flat_map(|row| row.name_lines(by, layout.frames, usize::MAX));
         let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
         let mut columns = COLUMNS.iter().peekable();
         loop {
             let shown = columns.next().copied().unwrap_or_default();
-            let full = self.table_of(by, shown, layout.frames, usize::MAX);
+            let full = self.format_table_of(by, shown, layout.frames, usize::MAX);
             let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             let Some(width) = layout.width.filter(|&width| widest > width) else { return full };
             let room = longest.saturating_sub(widest - width);
-            if room >= LEGIBLE_NAME.min(longest) || columns.peek().is_none() {
-                return self.table_of(by, shown, layout.frames, room.max(SHORTEST_NAME));
+            if room >= MIN_LEGIBLE_NAME_CHARS.min(longest) || columns.peek().is_none() {
+                return self.format_table_of(by, shown, layout.frames, room.max(MIN_NAME_CHARS));
             }
         }
     }
 
-    fn table_of(&self, by: DiffBy, columns: &[Column], frames: usize, room: usize) -> String {
+    fn format_table_of(&self, by: DiffBy, columns: &[Column], frames: usize, room: usize) -> String {
         let mut table = Table::new();
         table.load_style(
             TableStyle::new()
@@ -205,21 +210,21 @@ impl DeviceDiff {
             DiffBy::Category => "Category",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let heads = columns.iter().map(|column| right(column.head().into()));
+        let heads = columns.iter().map(|column| right(column.heading().into()));
         let change = [Cell::new(title), Cell::new(""), right("Change".into())];
         table.set_header(change.into_iter().chain(heads));
         for row in &self.rows {
             let name: Vec<String> =
-                row.lines(by, frames, room).iter().map(|line| shorten_middle(line, room)).collect();
-            let numbers = columns.iter().map(|column| right(column.cell(row)));
+                row.name_lines(by, frames, room).iter().map(|line| shorten_middle(line, room)).collect();
+            let numbers = columns.iter().map(|column| right(column.format_cell(row)));
             let change =
-                [Cell::new(name.join("\n")), Cell::new(row.kind().name()), right(row.bytes.as_bytes())];
+                [Cell::new(name.join("\n")), Cell::new(row.kind().name()), right(row.bytes.format_bytes())];
             table.add_row(change.into_iter().chain(numbers));
         }
         table.trim_fmt() + "\n"
     }
 
-    fn footer(&self, several: bool, text: &mut String) {
+    fn push_footer(&self, several: bool, text: &mut String) {
         let of = if several { format!("{}: ", self.device_name) } else { String::new() };
         let more = self.rows_in_all - self.rows.len();
         if more > 0 {
@@ -231,7 +236,7 @@ impl DeviceDiff {
                 text,
                 "{of}… and {}, {} together",
                 counted(more as u64, "more group"),
-                bytes.as_bytes()
+                bytes.format_bytes()
             );
         }
         let within = match self.within_error {
@@ -239,7 +244,7 @@ impl DeviceDiff {
             groups => format!("; {} within the error", counted(groups as u64, "group")),
         };
         let unchanged = counted(self.unchanged as u64, "group");
-        let total = blocks(&self.blocks);
+        let total = format_blocks(&self.blocks);
         let _ = writeln!(text, "{of}Unchanged: {unchanged}{within}. Blocks in all: {total}.");
     }
 }
@@ -247,31 +252,31 @@ impl DeviceDiff {
 impl DiffRow {
     /// Describes the group in a few words: as `transformer.py:138 softmax` or by its name. For a stack, this is the
     /// innermost function that the table shows.
-    pub(super) fn place(&self, room: usize) -> String {
+    pub(super) fn describe_place(&self, room: usize) -> String {
         // For a stack, this is the first function in the table.
         match shown_frames(&self.stack).first() {
-            Some(line) => printable(&fit(&short(&line.frame), room)),
-            None => self.name_with_members(room),
+            Some(line) => printable(&shorten_function(&short(&line.frame), room)),
+            None => self.format_name(room),
         }
     }
 
     /// Formats the name, followed by the number of merged groups.
-    fn name_with_members(&self, room: usize) -> String {
+    fn format_name(&self, room: usize) -> String {
         let many = match self.members {
             [0 | 1, 0 | 1] => String::new(),
             [before, after] if before == after => format!(" ({after} of them)"),
             [before, after] => format!(" ({before} → {after} of them)"),
         };
-        let left = room.saturating_sub(many.chars().count()).max(SHORTEST_NAME);
-        printable(&fit(&self.name, left)) + &many
+        let left = room.saturating_sub(many.chars().count()).max(MIN_NAME_CHARS);
+        printable(&shorten_function(&self.name, left)) + &many
     }
 
     /// Formats the group for the table: its name or, for a stack, its functions, of which all but the first are
     /// indented.
-    fn lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
+    fn name_lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
         let lines = match (by, self.stack.is_empty()) {
-            (DiffBy::Stack, false) => frame_lines(&self.stack, frames, room.saturating_sub(2)),
-            _ => vec![self.place(room)],
+            (DiffBy::Stack, false) => format_frames(&self.stack, frames, room.saturating_sub(2)),
+            _ => vec![self.describe_place(room)],
         };
         let moved = self.line_before.map(|line| format!("was line {line}"));
         let indented = |(place, line)| if place == 0 { line } else { format!("  {line}") };
@@ -280,7 +285,7 @@ impl DiffRow {
 }
 
 /// Formats the number of blocks before and after, or a single number if they are the same.
-fn blocks(change: &Change) -> String {
+fn format_blocks(change: &Change) -> String {
     let shown = |amount: &Amount| amount.error.as_count(amount.value);
     match change.kind() {
         Kind::Same => shown(&change.after),
@@ -316,7 +321,7 @@ mod tests {
             blocks: Change { before: Amount::exact(0), after: Amount::exact(1) },
             members: [0, 1],
         };
-        assert_eq!(row.place(MOST_NAME_CHARS), "softmax.py:14 forward");
-        assert_eq!(row.lines(DiffBy::Stack, 7, MOST_NAME_CHARS)[0], "forward softmax.py:14");
+        assert_eq!(row.describe_place(MAX_NAME_CHARS), "softmax.py:14 forward");
+        assert_eq!(row.name_lines(DiffBy::Stack, 7, MAX_NAME_CHARS)[0], "forward softmax.py:14");
     }
 }

@@ -8,7 +8,7 @@ use memtrack_model::snapshot::{Sampling, Scope, ScopeKind, Snapshot};
 use memtrack_recorder::host::{Rules, StandaloneSampler};
 use std::collections::HashMap;
 
-const LARGE: u64 = 64 << 10;
+const LARGE_BLOCK_BYTES: u64 = 64 << 10;
 const ROWS: usize = 24;
 
 struct Random(u64);
@@ -27,14 +27,14 @@ impl Random {
 
     /// Returns a block size for a row of one of five kinds: a single size; a narrow range; all sizes; mostly tiny
     /// blocks with a few larger ones; and small blocks along with some that are large enough to be always recorded.
-    fn size(&mut self, kind: usize) -> u64 {
+    fn random_size(&mut self, kind: usize) -> u64 {
         match kind % 5 {
             0 => 64,
             1 => 16 + self.below(500),
             2 => 1 << (4 + self.below(12)),
             3 if self.below(10) > 0 => 32,
             3 => 8000 + self.below(16_000),
-            _ if self.below(20) == 0 => LARGE + self.below(LARGE),
+            _ if self.below(20) == 0 => LARGE_BLOCK_BYTES + self.below(LARGE_BLOCK_BYTES),
             _ => 200 + self.below(4000),
         }
     }
@@ -53,7 +53,7 @@ struct Program {
     missing_above_limit: usize,
 }
 
-fn program(seed: u64) -> Program {
+fn random_program(seed: u64) -> Program {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut blocks: Vec<usize> = Vec::new();
     for row in 0..ROWS {
@@ -72,7 +72,7 @@ fn program(seed: u64) -> Program {
     let mut class = (seed % 7) as u8;
     let mut sampler = StandaloneSampler::new(seed, rules, class);
     let mut snapshot = Snapshot::default();
-    snapshot.meta.sample_threshold_bytes = LARGE;
+    snapshot.meta.sample_threshold_bytes = LARGE_BLOCK_BYTES;
     snapshot.meta.sample_mean_bytes = rules.mean_bytes;
     snapshot.meta.sample_block_bytes = memtrack_recorder::host::sample_block_bytes(rules.budget);
     let operator = |row| Scope { kind: ScopeKind::Operator, name: format!("row{row}"), ..Scope::default() };
@@ -93,14 +93,17 @@ fn program(seed: u64) -> Program {
                 sampling.widest_interval_bytes.max(if class == 0 { 0 } else { interval_of_class(class) });
             recent_samples = 0;
         }
-        let size_bytes = random.size(row);
+        let size_bytes = random.random_size(row);
         let is_kept = random.below(3) == 0;
         truth[row][0] += size_bytes as f64;
         truth[row][1] += if is_kept { size_bytes as f64 } else { 0.0 };
         truth[row][2] += 1.0;
-        small_bytes[row] += if size_bytes < LARGE { size_bytes } else { 0 };
-        let picked =
-            if size_bytes >= LARGE { Some(EventFlags::default()) } else { sampler.picks(size_bytes) };
+        small_bytes[row] += if size_bytes < LARGE_BLOCK_BYTES { size_bytes } else { 0 };
+        let picked = if size_bytes >= LARGE_BLOCK_BYTES {
+            Some(EventFlags::default())
+        } else {
+            sampler.picks(size_bytes)
+        };
         let Some(flags) = picked else {
             sampling.unrecorded_blocks += 1;
             sampling.unrecorded_bytes += size_bytes;
@@ -143,7 +146,7 @@ fn program(seed: u64) -> Program {
 
 #[test]
 fn intervals_contain_the_true_value_with_95_percent_confidence() {
-    let programs: Vec<_> = (1..=110).map(program).collect();
+    let programs: Vec<_> = (1..=110).map(random_program).collect();
     let rows: Vec<_> = programs.iter().flat_map(|program| &program.rows).collect();
     for (number, name) in ["bytes", "bytes live at the peak", "blocks"].iter().enumerate() {
         let all = rows.iter().map(|(truth, estimates)| (truth[number], estimates[number]));
@@ -177,10 +180,10 @@ fn intervals_contain_the_true_value_with_95_percent_confidence() {
 fn a_fully_recorded_program_has_no_errors() {
     let mut random = Random(7);
     let mut snapshot = Snapshot::default();
-    snapshot.meta.sample_threshold_bytes = LARGE;
+    snapshot.meta.sample_threshold_bytes = LARGE_BLOCK_BYTES;
     snapshot.sampling = Some(Sampling::default());
     for address in 0..100 {
-        let size_bytes = random.size(2);
+        let size_bytes = random.random_size(2);
         let (device, action) = (DeviceId::HOST, Action::Alloc);
         snapshot.events.push(&Event { ticks: address, address, size_bytes, device, action, ..Event::BLANK });
     }

@@ -12,11 +12,11 @@
 
 #[cfg(test)]
 mod coverage;
-mod known;
-mod shown;
+mod format;
+mod known_total;
 mod sums;
 
-pub use known::KnownTotal;
+pub use known_total::KnownTotal;
 pub use sums::{PartSums, Precision, Sum, Sums};
 
 use memtrack_model::answer::ErrorAnswer;
@@ -113,14 +113,14 @@ impl Estimate {
 
     /// Adds a number with an independent error.
     #[must_use]
-    pub fn plus(&self, other: &Self) -> Self {
-        self.combined(other, 1.0)
+    pub fn add(&self, other: &Self) -> Self {
+        self.combine(other, 1.0)
     }
 
     /// Subtracts a number with an independent error; the difference may be negative.
     #[must_use]
-    pub fn less(&self, other: &Self) -> Self {
-        self.combined(other, -1.0)
+    pub fn minus(&self, other: &Self) -> Self {
+        self.combine(other, -1.0)
     }
 
     /// Multiplies the number by an exact factor.
@@ -137,7 +137,7 @@ impl Estimate {
         }
     }
 
-    fn combined(&self, other: &Self, sign: f64) -> Self {
+    fn combine(&self, other: &Self, sign: f64) -> Self {
         let value = self.value + sign * other.value;
         let below = |one: &Self| one.value - one.low;
         let above = |one: &Self| one.high - one.value;

@@ -7,9 +7,9 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
 /// The number of standard deviations beyond which 2.5 % of a normal distribution lies on each side.
-const TWO_SIDED: f64 = 1.959_964;
+const TWO_SIDED_DEVIATIONS: f64 = 1.959_964;
 /// The number of standard deviations beyond which 5 % of a normal distribution lies on one side.
-const ONE_SIDED: f64 = 1.644_854;
+const ONE_SIDED_DEVIATIONS: f64 = 1.644_854;
 
 /// A running sum over blocks, some of which are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -71,7 +71,7 @@ impl Sum {
     /// Estimates the sum. `next` is the amount that one more sample would add, and `unrecorded` is the total of
     /// everything that was not recorded; both are 0 if every block was recorded.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
-        self.estimate_with(next, unrecorded, TWO_SIDED)
+        self.estimate_with(next, unrecorded, TWO_SIDED_DEVIATIONS)
     }
 
     /// Estimates the sum at a different confidence level: the interval extends to the given number of standard
@@ -85,9 +85,9 @@ impl Sum {
         // The average amount that each sample in this sum adds.
         let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
         let next = next.max(usual);
-        let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
-        let high = gamma(sampled + next / 2.0, variance + next * next / 2.0, deviations);
-        let bound = gamma(sampled + next, variance + next * next, ONE_SIDED);
+        let low = gamma_quantile(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
+        let high = gamma_quantile(sampled + next / 2.0, variance + next * next / 2.0, deviations);
+        let bound = gamma_quantile(sampled + next, variance + next * next, ONE_SIDED_DEVIATIONS);
         let most = self.recorded + unrecorded;
         let at_most = |limit: f64| (certain + limit).min(most).max(self.value);
         Estimate {
@@ -112,7 +112,7 @@ fn deviations_beyond(share: f64) -> f64 {
 
 /// Returns the quantile of the gamma distribution with this mean and variance that corresponds to `deviations` standard
 /// deviations in a normal distribution (Wilson and Hilferty's approximation).
-fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
+fn gamma_quantile(mean: f64, variance: f64, deviations: f64) -> f64 {
     if variance <= 0.0 || mean <= 0.0 {
         return mean.max(0.0);
     }
@@ -232,7 +232,7 @@ impl Sums {
 
     /// Returns an estimator for parts of `all`, whose total is known not to exceed `bytes` and `blocks`.
     pub fn limited_to<'a>(&self, bytes: u64, blocks: u64, all: impl Iterator<Item = &'a Lifetime>) -> Self {
-        let (sum_of_bytes, sum_of_blocks) = sums(all);
+        let (sum_of_bytes, sum_of_blocks) = add_up(all);
         Self {
             of_bytes: KnownTotal::of(bytes as f64, &sum_of_bytes),
             of_blocks: KnownTotal::of(blocks as f64, &sum_of_blocks),
@@ -242,12 +242,12 @@ impl Sums {
 
     /// Estimates the total bytes of these blocks.
     pub fn bytes<'a>(&self, lifetimes: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        self.estimate_bytes(&sums(lifetimes).0)
+        self.estimate_bytes(&add_up(lifetimes).0)
     }
 
     /// Estimates the number of these blocks.
     pub fn blocks<'a>(&self, lifetimes: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        self.estimate_blocks(&sums(lifetimes).1)
+        self.estimate_blocks(&add_up(lifetimes).1)
     }
 
     /// Estimates the bytes and the number of these blocks; `bytes` and `blocks` are their rounded sums before the known
@@ -258,7 +258,7 @@ impl Sums {
         bytes: u64,
         blocks: u64,
     ) -> PartSums {
-        let (sum_of_bytes, sum_of_blocks) = sums(lifetimes);
+        let (sum_of_bytes, sum_of_blocks) = add_up(lifetimes);
         PartSums {
             bytes: self.of_bytes.rounded(&sum_of_bytes, bytes),
             blocks: self.of_blocks.rounded(&sum_of_blocks, blocks),
@@ -291,7 +291,7 @@ pub struct PartSums {
 }
 
 /// Adds up the bytes and the number of blocks.
-fn sums<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> (Sum, Sum) {
+fn add_up<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> (Sum, Sum) {
     let (mut bytes, mut blocks) = (Sum::default(), Sum::default());
     for lifetime in lifetimes {
         bytes.add(lifetime.size_bytes as f64, lifetime.blocks);

@@ -9,8 +9,8 @@ const LARGE_SHARE: f64 = 0.2;
 const DOMINANT_SHARE: f64 = 0.5;
 
 /// Returns advice on the held memory.
-pub(super) fn advice(held: &WhoHolds, is_heap: bool) -> String {
-    if let Some(advice) = advice_on_refusal(held) {
+pub(super) fn format_advice(held: &WhoHolds, is_heap: bool) -> String {
+    if let Some(advice) = format_refusal_advice(held) {
         return advice;
     }
     let cached = held.cached.map_or(0, |cached| cached.bytes());
@@ -48,11 +48,11 @@ pub(super) fn advice(held: &WhoHolds, is_heap: bool) -> String {
         let bytes = grown.most_error.as_bytes(*bytes);
         return format!("look at {line}: it grew by {bytes} since {}", grown.since);
     }
-    advice_on_holder(largest)
+    format_holder_advice(largest)
 }
 
 /// Returns advice on a failed request if its cause is something other than the largest holders.
-fn advice_on_refusal(held: &WhoHolds) -> Option<String> {
+fn format_refusal_advice(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
     if refused.device_total_bytes.is_some_and(|total| requested > total) {
@@ -86,7 +86,7 @@ fn advice_on_refusal(held: &WhoHolds) -> Option<String> {
 }
 
 /// Returns advice to inspect the line of the largest holder.
-fn advice_on_holder(largest: &Holder) -> String {
+fn format_holder_advice(largest: &Holder) -> String {
     let share = largest.error.as_share(largest.share);
     let line = &largest.line;
     match largest.kind {

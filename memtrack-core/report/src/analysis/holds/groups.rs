@@ -7,7 +7,7 @@ use crate::analysis::estimate::{Estimate, KnownTotal, Precision, Sum};
 use crate::analysis::framework_operators::Patterns;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::ownership::Owners;
-use crate::analysis::top::without_types;
+use crate::analysis::top::strip_types;
 use memtrack_model::Frame;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -134,7 +134,7 @@ impl<'a> Groups<'a> {
 
     /// Caps the total at `most` bytes. If `is_complete` is false, the end of the recording is missing, so more memory
     /// may have been allocated.
-    pub(super) fn limit(&mut self, most: f64, is_complete: bool) {
+    pub(super) fn cap(&mut self, most: f64, is_complete: bool) {
         let all = self.pairs.iter().fold(Sum::default(), |all, pair| all.with(&pair.held.byte_sum));
         (self.total, self.is_complete) = (KnownTotal::of(most, &all), is_complete);
     }
@@ -182,7 +182,7 @@ impl<'a> Groups<'a> {
             } else {
                 let owned = owners.owner(&keys, symbols);
                 match &owned.mine {
-                    Some(mine) => frame = Some(without_types(mine.clone())),
+                    Some(mine) => frame = Some(strip_types(mine.clone())),
                     None => kind = Kind::Foreign,
                 }
                 owned.to_string()
@@ -232,8 +232,8 @@ impl<'a> Groups<'a> {
                 allocated_bytes: bytes,
                 count: group.held.blocks.round() as u64,
                 share: (bytes as f64 / all_bytes.max(1) as f64).min(1.0),
-                module: majority(&group.modules, group.held.bytes),
-                phase: majority(&group.phases, group.held.bytes),
+                module: majority_name(&group.modules, group.held.bytes),
+                phase: majority_name(&group.phases, group.held.bytes),
                 error,
                 kind: group.kind,
             }
@@ -242,7 +242,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Adds up the memory that was allocated after the marker and is held at `ticks`.
-    pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Growth> {
+    pub(super) fn growth_since(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Growth> {
         let mut all = GroupSums::default();
         self.groups.iter().for_each(|group| all.merge(&group.grown));
         let most = self.groups.iter().max_by_key(|group| group.grown.bytes);
@@ -267,7 +267,7 @@ impl<'a> Groups<'a> {
 }
 
 /// Returns the name that accounts for more than half of the bytes, if any.
-fn majority(names: &HashMap<String, u64>, of: u64) -> Option<String> {
+fn majority_name(names: &HashMap<String, u64>, of: u64) -> Option<String> {
     let (name, bytes) = names.iter().max_by_key(|(name, bytes)| (**bytes, std::cmp::Reverse(*name)))?;
     (*bytes > of / 2).then(|| shorten_middle(&printable(name), MAX_CHARS))
 }

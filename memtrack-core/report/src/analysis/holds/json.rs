@@ -1,6 +1,6 @@
 //! The report on what holds a device's memory, as JSON.
 
-use super::{Cached, Growth, HeldAt, Holder, Refused, Unseen, WhoHolds};
+use super::{Cached, Growth, HeldAt, Holder, Refused, Untracked, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ pub struct WhoHoldsAnswer {
     /// Reserved memory outside of blocks.
     pub cached: Option<Cached>,
     /// Memory that is in use but not tracked by memtrack.
-    pub unseen: Option<Unseen>,
+    pub unseen: Option<Untracked>,
     /// How much the held memory grew.
     pub grown: Option<GrownAnswer>,
     /// What to do first, as a sentence.

@@ -5,7 +5,7 @@
 //! The paragraph may be produced while a program is out of memory, so its cost is bounded:
 //! [`HoldsQuery::symbol_time_limit`] limits the time for symbolizing functions. The largest holders are symbolized
 //! first; when time runs out, all but the first eight are named after their operators. `groups` adds up and symbolizes
-//! holders, `beside` covers memory outside of blocks, `advice` decides what to do first, and `text` formats the
+//! holders, `outside_blocks` covers memory outside of blocks, `advice` decides what to do first, and `text` formats the
 //! paragraph.
 //!
 //! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it from the files that a killed
@@ -14,9 +14,9 @@
 //! growth is computed from the times at which these blocks were allocated.
 
 mod advice;
-mod beside;
 mod groups;
 mod json;
+mod outside_blocks;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -28,8 +28,6 @@ use super::net::{HeldAtEnd, counted_at_end};
 use super::ownership::Rules;
 use super::peak::Peak;
 use super::reserved::has_reserved_bytes;
-use beside::HeldMoment;
-pub use beside::{Cached, Unseen};
 use groups::Groups;
 pub use json::{GrownAnswer, HolderAnswer, OtherAnswer, WhoHoldsAnswer};
 use memtrack_model::answer::DeviceAnswer;
@@ -37,6 +35,8 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::{Frame, OutOfMemory};
 use memtrack_symbols::Symbolizer;
+use outside_blocks::HeldMoment;
+pub use outside_blocks::{Cached, Untracked};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -244,7 +244,7 @@ pub struct WhoHolds {
     /// Reserved memory outside of blocks; `None` if there is none or it is unknown.
     pub cached: Option<Cached>,
     /// Memory that is in use but not tracked by memtrack, if known.
-    pub unseen: Option<Unseen>,
+    pub unseen: Option<Untracked>,
     /// How much the held memory grew, if known.
     pub grown: Option<Growth>,
     /// The advice on what to do first.
@@ -269,9 +269,9 @@ impl WhoHolds {
         if all.is_empty() && refused.is_none() {
             return None;
         }
-        let place = moment_of(snapshot, device, query, &all);
+        let place = locate_moment(snapshot, device, query, &all);
         let live: Vec<&Lifetime> = all.iter().filter(|one| one.is_live_after(place.row)).collect();
-        let marker = marker(snapshot, query, &all, &place);
+        let marker = find_marker(snapshot, query, &all, &place);
         let mut groups =
             Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
         groups.symbolize(symbols, query);
@@ -289,17 +289,17 @@ impl WhoHolds {
             (allocated_bytes, error) = (bytes, off);
             most_live = if off.is_exact() { bytes as f64 } else { most_live };
         }
-        if let Some(held) = at_end(snapshot, device, &place, &all) {
+        if let Some(held) = counted_at_end_of(snapshot, device, &place, &all) {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
         // If the end of the recording is missing, more memory may have been allocated.
         let is_complete = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
         (error, count_error) = (error.until_the_end(is_complete), count_error.until_the_end(is_complete));
-        groups.limit(most_live, is_complete);
+        groups.cap(most_live, is_complete);
         let holders = groups.largest(MAX_HOLDERS, allocated_bytes);
-        let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
+        let grown = marker.and_then(|marker| groups.growth_since(snapshot, &marker, place.ticks));
         let cached = Cached::of(snapshot, device, &place, allocated_bytes);
-        let unseen = Unseen::of(snapshot, device, query.at, &place, &error);
+        let unseen = Untracked::of(snapshot, device, query.at, &place, &error);
         let mut held = Self {
             device_name: snapshot.device_name(device),
             at: query.at,
@@ -315,9 +315,9 @@ impl WhoHolds {
             others: Vec::new(),
             error,
             count_error,
-            device: device_answer(snapshot, device),
+            device: device_to_answer(snapshot, device),
         };
-        held.advice = advice::advice(&held, snapshot.is_heap(device));
+        held.advice = advice::format_advice(&held, snapshot.is_heap(device));
         Some(held)
     }
 
@@ -327,7 +327,7 @@ impl WhoHolds {
         let mut held: Vec<(DeviceId, u64)> = Vec::new();
         for device in snapshot.device_ids() {
             let all = lifetimes(snapshot, device);
-            let place = moment_of(snapshot, device, query, &all);
+            let place = locate_moment(snapshot, device, query, &all);
             let live = all.iter().filter(|one| one.is_live_after(place.row));
             let recorded = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
             let bytes =
@@ -389,13 +389,18 @@ fn ran_out(snapshot: &Snapshot) -> bool {
     refusals().next_back().is_some_and(|last| !continues(last))
 }
 
-fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
+fn device_to_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
     let (is_heap, is_pinned) = (snapshot.is_heap(device), snapshot.is_pinned(device));
     DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
 }
 
 /// Returns the recorder's count of the memory that is held at the end, for a recording whose small blocks were sampled.
-fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<HeldAtEnd> {
+fn counted_at_end_of(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    place: &HeldMoment,
+    all: &[Lifetime],
+) -> Option<HeldAtEnd> {
     place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
 
@@ -411,11 +416,11 @@ fn counted_bytes(
         let peak = Peak::of(snapshot, device, all);
         return is_estimate(snapshot, device, all).then_some((peak.bytes, peak.error));
     }
-    at_end(snapshot, device, place, all).map(|held| (held.bytes, held.bytes_error))
+    counted_at_end_of(snapshot, device, place, all).map(|held| (held.bytes, held.bytes_error))
 }
 
 /// Locates the described moment in the trace.
-fn moment_of(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[Lifetime]) -> HeldMoment {
+fn locate_moment(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[Lifetime]) -> HeldMoment {
     let row = match query.at {
         HeldAt::Now | HeldAt::Killed | HeldAt::Cut => Some(usize::MAX),
         HeldAt::OutOfMemory => match Moment::last_oom(snapshot, device) {
@@ -442,7 +447,12 @@ fn moment_of(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[L
 }
 
 /// Returns the moment since which growth is counted.
-fn marker(snapshot: &Snapshot, query: &HoldsQuery, all: &[Lifetime], place: &HeldMoment) -> Option<Marker> {
+fn find_marker(
+    snapshot: &Snapshot,
+    query: &HoldsQuery,
+    all: &[Lifetime],
+    place: &HeldMoment,
+) -> Option<Marker> {
     // The program's own marks take precedence.
     let marked = snapshot.marks.rows.iter().rev().find(|mark| mark.ticks < place.ticks);
     if let Some(mark) = marked {

@@ -10,7 +10,7 @@ const SECOND: u64 = 1_000_000_000;
 type Block = (u64, u64, u32, u64);
 
 /// Creates a snapshot taken after ten seconds that holds these blocks, with the addresses and sizes of segments in MiB.
-fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapshot, Symbolizer) {
+fn snapshot_holding(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapshot, Symbolizer) {
     let mut snapshot = Snapshot {
         clock: Clock { first: (SECOND, 100 * SECOND), last: (11 * SECOND, 110 * SECOND) },
         ..Snapshot::default()
@@ -58,15 +58,16 @@ fn refused_request(requested: u64, total: u64) -> OutOfMemory {
     OutOfMemory::new(DEVICE, StreamId(0), requested * MIB, 0, total * MIB)
 }
 
-fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> WhoHolds {
+fn find_holders(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> WhoHolds {
     WhoHolds::of_all(snapshot, symbols, query).expect("something is held")
 }
 
 #[test]
 fn the_paragraph_shows_lines_cache_growth_and_advice() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8), (200, 10, 3, 3)];
-    let (snapshot, mut symbols) = held(DEVICE, &blocks, &[(0, 80), (100, 80), (200, 10), (300, 30)]);
-    let text = of(&snapshot, &mut symbols, &HoldsQuery::default()).to_string();
+    let (snapshot, mut symbols) =
+        snapshot_holding(DEVICE, &blocks, &[(0, 80), (100, 80), (200, 10), (300, 30)]);
+    let text = find_holders(&snapshot, &mut symbols, &HoldsQuery::default()).to_string();
     assert_eq!(
         text,
         "who holds device 0 now: 100.0 MiB in 4 blocks\n  \
@@ -83,11 +84,11 @@ fn the_paragraph_shows_lines_cache_growth_and_advice() {
 #[test]
 fn growth_counts_from_the_last_mark_before_the_moment() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8), (200, 10, 3, 3)];
-    let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
+    let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &blocks, &[]);
     for second in [3, 7, 20] {
         snapshot.marks.push(second * SECOND, ThreadId(1), "step");
     }
-    let text = of(&snapshot, &mut symbols, &HoldsQuery::default()).to_string();
+    let text = find_holders(&snapshot, &mut symbols, &HoldsQuery::default()).to_string();
     assert!(
         text.contains("  since the last mark \"step\", 4.0 s earlier: 20.0 MiB more were allocated"),
         "{text}"
@@ -96,10 +97,11 @@ fn growth_counts_from_the_last_mark_before_the_moment() {
 
 #[test]
 fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
-    let (snapshot, mut symbols) = held(DEVICE, &[(10, 10, 1, 1), (50, 10, 1, 1)], &[(0, 30), (40, 30)]);
+    let (snapshot, mut symbols) =
+        snapshot_holding(DEVICE, &[(10, 10, 1, 1), (50, 10, 1, 1)], &[(0, 30), (40, 30)]);
     let mut advice = |requested| {
         let query = HoldsQuery::default().refused(Some(refused_request(requested, 100)));
-        of(&snapshot, &mut symbols, &query).advice
+        find_holders(&snapshot, &mut symbols, &query).advice
     };
     assert_eq!(
         advice(30),
@@ -117,7 +119,7 @@ fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
 
 #[test]
 fn the_drivers_reading_is_reported_and_decides_the_advice() {
-    let (mut snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
+    let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 10, 1, 1)], &[]);
     snapshot.driver.push(DriverReading {
         device: DEVICE,
         moment: ReadingMoment::Last,
@@ -129,7 +131,7 @@ fn the_drivers_reading_is_reported_and_decides_the_advice() {
         ..DriverReading::default()
     });
     let query = |requested| HoldsQuery::default().refused(Some(refused_request(requested, 100)));
-    let report = of(&snapshot, &mut symbols, &query(35));
+    let report = find_holders(&snapshot, &mut symbols, &query(35));
     assert_eq!(
         report.lines()[2],
         "  cache of the driver's pools 20.0 MiB; not recorded: 40.0 MiB of 70.0 MiB in use on the device (contexts, \
@@ -140,23 +142,26 @@ fn the_drivers_reading_is_reported_and_decides_the_advice() {
         "see what else uses the device (memtrack gpus): 40.0 MiB of its memory are not recorded here, and \
          10.0 MiB are held"
     );
-    let pools = of(&snapshot, &mut symbols, &query(15)).advice;
+    let pools = find_holders(&snapshot, &mut symbols, &query(15)).advice;
     assert_eq!(pools, "trim the driver's pools (cuMemPoolTrimTo): they keep 20.0 MiB unused");
     // A reading taken before the blocks were allocated does not apply to this moment.
     snapshot.driver[0].free_bytes = 95 * MIB;
-    assert_eq!(of(&snapshot, &mut symbols, &query(15)).unseen, None);
+    assert_eq!(find_holders(&snapshot, &mut symbols, &query(15)).unseen, None);
     // If there is no reading, other users are not mentioned.
     snapshot.driver.clear();
-    assert_eq!((report.lines().len(), of(&snapshot, &mut symbols, &query(15)).lines().len()), (5, 4));
+    assert_eq!(
+        (report.lines().len(), find_holders(&snapshot, &mut symbols, &query(15)).lines().len()),
+        (5, 4)
+    );
 }
 
 #[test]
 fn growth_is_counted_from_the_marker() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8)];
-    let (snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
+    let (snapshot, mut symbols) = snapshot_holding(DEVICE, &blocks, &[]);
     let mut since = |second: u64| {
         let query = HoldsQuery::default().since(Some(Marker::new((1 + second) * SECOND, "the last dump")));
-        of(&snapshot, &mut symbols, &query)
+        find_holders(&snapshot, &mut symbols, &query)
     };
     let some = since(1);
     assert_eq!(
@@ -166,17 +171,17 @@ fn growth_is_counted_from_the_marker() {
     let none = since(9).lines();
     assert_eq!(none[3], "  since the last dump, 1.0 s earlier: nothing was allocated that is still held");
     // A smaller holder that grew takes precedence over the largest one.
-    let (snapshot, mut symbols) = held(DEVICE, &[(0, 60, 1, 1), (100, 40, 2, 8)], &[]);
+    let (snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 60, 1, 1), (100, 40, 2, 8)], &[]);
     let query = HoldsQuery::default().since(Some(Marker::new(5 * SECOND, "the last dump")));
     assert_eq!(
-        of(&snapshot, &mut symbols, &query).advice,
+        find_holders(&snapshot, &mut symbols, &query).advice,
         "look at train.py:53 step: it grew by 40.0 MiB since the last dump"
     );
 }
 
 #[test]
 fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
-    let (mut snapshot, mut symbols) = held(DeviceId::HOST, &[(0, 10, 1, 1)], &[]);
+    let (mut snapshot, mut symbols) = snapshot_holding(DeviceId::HOST, &[(0, 10, 1, 1)], &[]);
     let counted = DeviceStatistics {
         allocated_bytes: 10 * MIB,
         allocations: 1,
@@ -185,20 +190,20 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
         ..DeviceStatistics::of(DeviceId::HOST)
     };
     snapshot.devices.push(counted);
-    let report = of(&snapshot, &mut symbols, &HoldsQuery::default());
+    let report = find_holders(&snapshot, &mut symbols, &HoldsQuery::default());
     assert_eq!(
         report.lines()[2],
         "  not recorded: at least 15.0 MiB of 25.0 MiB resident (code, stacks, C libraries, memtrack)"
     );
     // Blocks need not be resident, in which case the unseen memory is unknown.
     snapshot.devices[0].reserved_bytes = 5 * MIB;
-    assert_eq!(of(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
+    assert_eq!(find_holders(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
 }
 
 #[test]
 fn without_time_only_the_largest_groups_are_symbolized() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
-    let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
+    let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &blocks, &[]);
     // Give each block its own stack.
     for (row, block) in snapshot.blocks.iter_mut().enumerate() {
         block.stack = snapshot.stacks.push(&[100 + row as u64]);
@@ -212,7 +217,8 @@ fn without_time_only_the_largest_groups_are_symbolized() {
         };
         symbols = symbols.with_frames(100 + row, vec![frame]);
     }
-    let report = of(&snapshot, &mut symbols, &HoldsQuery::default().symbol_time_limit(Duration::ZERO));
+    let report =
+        find_holders(&snapshot, &mut symbols, &HoldsQuery::default().symbol_time_limit(Duration::ZERO));
     let lines: Vec<&str> = report.holders.iter().map(|holder| holder.line.as_str()).collect();
     assert_eq!(lines, ["stacks not symbolized in time", "train.py:7 step"]);
     assert_eq!(
@@ -225,12 +231,12 @@ fn without_time_only_the_largest_groups_are_symbolized() {
 
 #[test]
 fn the_accelerator_comes_first_and_the_others_follow() {
-    let (mut snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
+    let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 10, 1, 1)], &[]);
     for (device, size) in [(DeviceId::HOST, 500), (DeviceId(1), 30)] {
         let block = LiveBlock { device, size_bytes: size * MIB, ..snapshot.blocks[0] };
         snapshot.blocks.push(block);
     }
-    let report = of(&snapshot, &mut symbols, &HoldsQuery::default());
+    let report = find_holders(&snapshot, &mut symbols, &HoldsQuery::default());
     assert_eq!(
         report.lines()[0],
         "who holds device 1 now: 30.0 MiB in 1 block; also host heap 500.0 MiB, device 0 10.0 MiB"
@@ -240,8 +246,8 @@ fn the_accelerator_comes_first_and_the_others_follow() {
 
 #[test]
 fn json_has_bytes_as_integers_and_unknown_values_as_null() {
-    let (snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
-    let report = of(&snapshot, &mut symbols, &HoldsQuery::default());
+    let (snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 10, 1, 1)], &[]);
+    let report = find_holders(&snapshot, &mut symbols, &HoldsQuery::default());
     let value = serde_json::to_value(report.answer()).unwrap();
     assert_eq!(value["requested_bytes"], 10 * MIB);
     assert_eq!(value["holders"][0]["frame"]["line"], 3);

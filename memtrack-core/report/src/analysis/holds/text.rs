@@ -10,12 +10,12 @@ const INDENT: &str = "     ";
 impl WhoHolds {
     /// Returns the lines of the paragraph, without line terminators.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = vec![self.heading()];
+        let mut lines = vec![self.format_heading()];
         for (place, holder) in self.holders.iter().enumerate() {
-            lines.push(format!("  {}. {}", place + 1, holder.text()));
+            lines.push(format!("  {}. {}", place + 1, holder.format_holder()));
         }
-        lines.extend(self.memory_outside_blocks());
-        lines.extend(self.growth());
+        lines.extend(self.format_memory_outside_blocks());
+        lines.extend(self.format_growth());
         lines.push(format!("  first: {}", self.advice));
         lines
     }
@@ -55,7 +55,7 @@ impl WhoHolds {
         text
     }
 
-    fn heading(&self) -> String {
+    fn format_heading(&self) -> String {
         let device = match self.device_name.as_str() {
             name @ ("host heap" | "pinned host memory") if name == "host heap" => format!("the {name}"),
             name => name.to_owned(),
@@ -93,7 +93,7 @@ impl WhoHolds {
     }
 
     /// Formats the cache and the untracked memory.
-    fn memory_outside_blocks(&self) -> Option<String> {
+    fn format_memory_outside_blocks(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(cached) = self.cached {
             if cached.allocator_bytes > 0 {
@@ -132,9 +132,9 @@ impl WhoHolds {
         (!parts.is_empty()).then(|| format!("  {}", parts.join("; ")))
     }
 
-    fn growth(&self) -> Option<String> {
+    fn format_growth(&self) -> Option<String> {
         let grown = self.grown.as_ref()?;
-        let since = format!("  since {}, {} earlier", grown.since, seconds(grown.seconds));
+        let since = format!("  since {}, {} earlier", grown.since, format_seconds(grown.seconds));
         Some(match &grown.most {
             None if self.at == HeldAt::Now => format!("{since}: nothing was allocated that is still held"),
             None => format!("{since}: nothing was allocated that was held then"),
@@ -155,7 +155,7 @@ impl WhoHolds {
 }
 
 impl Holder {
-    fn text(&self) -> String {
+    fn format_holder(&self) -> String {
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let share = self.error.as_share(self.share.min(1.0));
         // An operator's name already contains the module and the phase.
@@ -172,7 +172,7 @@ impl Holder {
 }
 
 /// Formats a duration for human readers.
-fn seconds(seconds: f64) -> String {
+fn format_seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.1} ms", s * 1000.0),
         s if s < 120.0 => format!("{s:.1} s"),

@@ -4,9 +4,9 @@
 /// The number of buckets per doubling of the time.
 const BUCKETS_PER_DOUBLING: f64 = 4.0;
 /// The number of buckets, which cover times up to 2^62 nanoseconds.
-const BUCKETS: usize = 250;
+const BUCKET_COUNT: usize = 250;
 /// If fewer blocks than this were freed, their usual lifetime is unknown.
-const LEAST_FREED: f64 = 100.0;
+const MIN_FREED_BLOCKS: f64 = 100.0;
 /// The share of freed blocks whose lifetimes count as usual.
 const USUAL_SHARE: f64 = 0.99;
 /// A block is far older than usual if its age is at least this many times the usual lifetime.
@@ -29,20 +29,20 @@ pub struct Age {
 /// Histograms of one group's lifetimes and ages.
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
-    freed: Box<[f32; BUCKETS]>,
+    freed: Box<[f32; BUCKET_COUNT]>,
     /// The number of blocks, and their bytes.
-    alive: Box<[[f32; 2]; BUCKETS]>,
+    alive: Box<[[f32; 2]; BUCKET_COUNT]>,
 }
 
 impl Default for Ages {
     fn default() -> Self {
-        Self { freed: Box::new([0.0; BUCKETS]), alive: Box::new([[0.0; 2]; BUCKETS]) }
+        Self { freed: Box::new([0.0; BUCKET_COUNT]), alive: Box::new([[0.0; 2]; BUCKET_COUNT]) }
     }
 }
 
-fn bucket(seconds: f64) -> usize {
+fn bucket_index(seconds: f64) -> usize {
     let bucket = (seconds * 1e9).max(1.0).log2() * BUCKETS_PER_DOUBLING;
-    (bucket as usize).min(BUCKETS - 1)
+    (bucket as usize).min(BUCKET_COUNT - 1)
 }
 
 /// Returns the upper bound of a bucket in seconds.
@@ -53,12 +53,12 @@ fn bucket_end(bucket: usize) -> f64 {
 impl Ages {
     /// Adds blocks that were freed after `seconds`.
     pub(super) fn add_freed(&mut self, seconds: f64, blocks: f64) {
-        self.freed[bucket(seconds)] += blocks as f32;
+        self.freed[bucket_index(seconds)] += blocks as f32;
     }
 
     /// Adds blocks that are `seconds` old and were not freed.
     pub(super) fn add_alive(&mut self, seconds: f64, blocks: f64, bytes: f64) {
-        let [all_blocks, all_bytes] = &mut self.alive[bucket(seconds)];
+        let [all_blocks, all_bytes] = &mut self.alive[bucket_index(seconds)];
         *all_blocks += blocks as f32;
         *all_bytes += bytes as f32;
     }
@@ -66,7 +66,7 @@ impl Ages {
     /// Returns the ages, or `None` if too few blocks were freed to know the usual lifetime.
     pub(super) fn age(&self) -> Option<Age> {
         let freed: f64 = self.freed.iter().map(|&blocks| f64::from(blocks)).sum();
-        if freed < LEAST_FREED {
+        if freed < MIN_FREED_BLOCKS {
             return None;
         }
         let mut so_far = 0.0;
@@ -74,8 +74,8 @@ impl Ages {
             so_far += f64::from(blocks);
             so_far >= USUAL_SHARE * freed
         });
-        let usual_seconds = bucket_end(usual.unwrap_or(BUCKETS - 1));
-        let far = self.alive.iter().skip(bucket(FAR_OLDER_FACTOR * usual_seconds) + 1);
+        let usual_seconds = bucket_end(usual.unwrap_or(BUCKET_COUNT - 1));
+        let far = self.alive.iter().skip(bucket_index(FAR_OLDER_FACTOR * usual_seconds) + 1);
         let [blocks, bytes] =
             far.fold([0.0; 2], |sum, alive| [0, 1].map(|unit| sum[unit] + f64::from(alive[unit])));
         Some(Age {
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn times_of_any_length_have_a_bucket() {
         for seconds in [0.0, 1e-9, 1.0, 1e9, f64::INFINITY] {
-            assert!(bucket(seconds) < BUCKETS);
+            assert!(bucket_index(seconds) < BUCKET_COUNT);
         }
         assert!((0..60).all(|power| {
             let seconds = f64::from(1 << (power / 2)) / 1e9;
-            seconds <= bucket_end(bucket(seconds)) && bucket_end(bucket(seconds)) < seconds * 1.2
+            seconds <= bucket_end(bucket_index(seconds)) && bucket_end(bucket_index(seconds)) < seconds * 1.2
         }));
     }
 }

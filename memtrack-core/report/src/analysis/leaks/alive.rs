@@ -2,14 +2,14 @@
 //! series of snapshots share this code.
 
 use super::ages::Ages;
-use super::growth::{Amounts, steady};
+use super::growth::{Amounts, judge_growth};
 use super::{Amount, FreedLate, Leak, LeakOptions};
 use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
 /// The minimum share of a group's growth that must be freed in the last moments for them to be the program's shutdown.
-const LEAST_FREED_LATE: f64 = 0.5;
+const MIN_FREED_LATE_SHARE: f64 = 0.5;
 
 /// Running sums of bytes and blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,26 +67,26 @@ pub(super) struct Group {
     pub(super) freed_later: BlockSums,
     /// Blocks left at the end, as reported for groups that do not leak.
     pub(super) left: BlockSums,
-    pub(super) stays: Option<(Stays, Option<Ages>)>,
+    pub(super) stays: Option<(StayedBlocks, Option<Ages>)>,
 }
 
 /// The blocks of one group that stayed through each period, and those that left in it.
 #[derive(Clone, Debug)]
-pub(super) struct Stays {
+pub(super) struct StayedBlocks {
     stayed: Vec<BlockSums>,
     left: Vec<BlockSums>,
     /// For each window of [`LateWindows`], the blocks that were freed in the last moments, and the ticks of the first
     /// of those frees.
-    late: [(BlockSums, u64); LateWindows::WINDOWS],
+    late: [(BlockSums, u64); LateWindows::WINDOW_COUNT],
 }
 
 /// The possible starts of a program's shutdown, in ticks. A shutdown starts in the last period or, because large
 /// programs take long to shut down, in the one before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LateWindows([u64; Self::WINDOWS]);
+pub(super) struct LateWindows([u64; Self::WINDOW_COUNT]);
 
 impl LateWindows {
-    const WINDOWS: usize = 2;
+    const WINDOW_COUNT: usize = 2;
 
     /// Returns the windows for periods that end at `ends`; the first window starts no earlier than `latest`.
     pub(super) fn of(ends: &[u64], latest: u64) -> Self {
@@ -95,13 +95,13 @@ impl LateWindows {
     }
 }
 
-impl Stays {
+impl StayedBlocks {
     pub(super) fn new(periods: usize) -> Self {
         let none = vec![BlockSums::default(); periods];
         Self {
             stayed: none.clone(),
             left: none,
-            late: [(BlockSums::default(), u64::MAX); LateWindows::WINDOWS],
+            late: [(BlockSums::default(), u64::MAX); LateWindows::WINDOW_COUNT],
         }
     }
 
@@ -131,13 +131,18 @@ impl Stays {
     }
 
     /// Returns the group's late frees if it grew like a leak up to the last period and was freed in the last moments.
-    fn freed_late(&self, row: &TopRow, periods: &JudgedPeriods, precision: &Precision) -> Option<FreedLate> {
+    fn find_freed_late(
+        &self,
+        row: &TopRow,
+        periods: &JudgedPeriods,
+        precision: &Precision,
+    ) -> Option<FreedLate> {
         (1..)
             .zip(&self.late)
             .find_map(|(window, late)| self.freed_in_window(late, window, row, periods, precision))
     }
 
-    /// Does the same as [`Self::freed_late`], but only for frees in the last `window` periods.
+    /// Does the same as [`Self::find_freed_late`], but only for frees in the last `window` periods.
     fn freed_in_window(
         &self,
         (late, late_from): &(BlockSums, u64),
@@ -149,9 +154,9 @@ impl Stays {
         let all = self.stayed.len().checked_sub(window).filter(|_| late.blocks.value() > 0.0)?;
         let amounts = |all: &[BlockSums]| all.iter().map(BlockSums::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed[..all]), amounts(&self.left[..all]));
-        let steady = steady(&stayed, &left, periods.least - window, false)?;
+        let steady = judge_growth(&stayed, &left, periods.least - window, false)?;
         let grown: f64 = (steady.from..all).map(|period| stayed[period][0] - left[period][0]).sum();
-        (late.bytes.value() >= LEAST_FREED_LATE * grown).then(|| FreedLate {
+        (late.bytes.value() >= MIN_FREED_LATE_SHARE * grown).then(|| FreedLate {
             name: row.name.clone(),
             place: row.name.clone(),
             freed: late.amount(precision),
@@ -169,7 +174,7 @@ impl Stays {
     }
 
     /// Returns the leak if the group is one.
-    pub(super) fn leak(
+    pub(super) fn to_leak(
         &self,
         row: TopRow,
         freed_later: &BlockSums,
@@ -182,11 +187,12 @@ impl Stays {
         let age = ages.and_then(Ages::age);
         // If blocks usually live as long as a period, a few such blocks are no evidence of a leak.
         let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
-        let steady = steady(&stayed, &left, periods.least, is_old)?;
+        let steady = judge_growth(&stayed, &left, periods.least, is_old)?;
         let sum = |all: &[BlockSums]| {
             all[steady.from..].iter().fold(BlockSums::default(), |sum, one| sum.with(one))
         };
-        let growth = precision.bytes(&sum(&self.stayed).bytes).less(&precision.bytes(&sum(&self.left).bytes));
+        let growth =
+            precision.bytes(&sum(&self.stayed).bytes).minus(&precision.bytes(&sum(&self.left).bytes));
         if growth.low <= 0.0 {
             return None;
         }
@@ -199,7 +205,7 @@ impl Stays {
         let (mut arrived, mut freed) = (Sum::default(), Sum::default());
         let held_errors = self.stayed.iter().zip(&self.left).map(|(stayed, left)| {
             (arrived, freed) = (arrived.with(&stayed.bytes), freed.with(&left.bytes));
-            precision.bytes(&arrived).less(&precision.bytes(&freed)).at_least(0.0)
+            precision.bytes(&arrived).minus(&precision.bytes(&freed)).at_least(0.0)
         });
         let held_errors: Vec<Estimate> = held_errors.collect();
         let shown = steady.from - usize::from(periods.between_snapshots)..;
@@ -258,13 +264,15 @@ impl JudgedGroups {
             }
         };
         for Group { mut row, never_freed, freed_later, left, stays } in groups {
-            let mut late = stays.as_ref().and_then(|(stays, _)| stays.freed_late(&row, periods, precision));
+            let mut late =
+                stays.as_ref().and_then(|(stays, _)| stays.find_freed_late(&row, periods, precision));
             if let Some(late) = &mut late {
                 own_line(&mut row);
-                late.place = super::text::place_of(&row);
+                late.place = super::text::describe_place(&row);
             }
-            let leak = stays
-                .and_then(|(stays, ages)| stays.leak(row, &freed_later, ages.as_ref(), periods, precision));
+            let leak = stays.and_then(|(stays, ages)| {
+                stays.to_leak(row, &freed_later, ages.as_ref(), periods, precision)
+            });
             match leak {
                 Some(leak) => {
                     judged.leaked = judged.leaked.with(&never_freed);

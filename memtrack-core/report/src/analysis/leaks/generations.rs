@@ -10,7 +10,7 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use std::collections::HashMap;
 
 /// The maximum number of groups to list per generation.
-const MOST_SHARES: usize = 3;
+const MAX_SHARES: usize = 3;
 
 /// The memory that one group left behind in one interval.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,7 +136,7 @@ impl Generations {
             let mut shares = shares.remove(&number).unwrap_or_default();
             let shares_in_all = shares.len();
             shares.sort_by(|a, b| b.left.bytes.cmp(&a.left.bytes).then_with(|| a.name.cmp(&b.name)));
-            shares.truncate(MOST_SHARES);
+            shares.truncate(MAX_SHARES);
             Generation {
                 number,
                 from_seconds: number

@@ -259,35 +259,35 @@ impl LeakReport {
                 _ => None,
             },
             period_seconds: self.period_seconds,
-            devices: self.devices.iter().map(device).collect(),
+            devices: self.devices.iter().map(device_to_answer).collect(),
             unused_suppressions: self.unused_suppressions.clone(),
             notes: self.notes.clone(),
         }
     }
 }
 
-fn device(device: &DeviceLeaks) -> DeviceLeaksAnswer {
+fn device_to_answer(device: &DeviceLeaks) -> DeviceLeaksAnswer {
     DeviceLeaksAnswer {
         device: DeviceAnswer::new(device.device, &device.device_name, device.is_host, device.is_pinned),
         blind: device.blind.clone(),
-        leaks: device.leaks.iter().map(leak).collect(),
+        leaks: device.leaks.iter().map(leak_to_answer).collect(),
         leaks_in_all: device.leaks_in_all,
-        leaked: amount(&device.leaked),
-        alive: amount(&device.alive),
+        leaked: amount_to_answer(&device.leaked),
+        alive: amount_to_answer(&device.alive),
         alive_groups: device.alive_groups,
-        older: amount(&device.older),
-        suppressed: amount(&device.suppressed),
+        older: amount_to_answer(&device.older),
+        suppressed: amount_to_answer(&device.suppressed),
         detection_limit_bytes: device.detection_limit_bytes,
         dropped_events: device.dropped,
-        freed_late: device.freed_late.iter().map(freed_late).collect(),
-        generations: device.generations.as_ref().map(generations),
+        freed_late: device.freed_late.iter().map(freed_late_to_answer).collect(),
+        generations: device.generations.as_ref().map(generations_to_answer),
     }
 }
 
-fn freed_late(late: &FreedLate) -> FreedLateAnswer {
+fn freed_late_to_answer(late: &FreedLate) -> FreedLateAnswer {
     FreedLateAnswer {
         name: NameAnswer::from_text(&late.name),
-        freed: amount(&late.freed),
+        freed: amount_to_answer(&late.freed),
         grew_periods: late.grew,
         periods: late.periods,
         last_seconds: late.last_seconds,
@@ -295,7 +295,7 @@ fn freed_late(late: &FreedLate) -> FreedLateAnswer {
     }
 }
 
-fn amount(amount: &Amount) -> AmountAnswer {
+fn amount_to_answer(amount: &Amount) -> AmountAnswer {
     AmountAnswer {
         requested_bytes: amount.bytes,
         requested_bytes_error: amount.bytes_error.answer(),
@@ -304,7 +304,7 @@ fn amount(amount: &Amount) -> AmountAnswer {
     }
 }
 
-fn leak(leak: &Leak) -> LeakAnswer {
+fn leak_to_answer(leak: &Leak) -> LeakAnswer {
     let row = &leak.row;
     let frame = |line: &StackLine| FrameAnswer::from(&line.frame).at(line.address);
     let called = |called: &RowText| {
@@ -320,14 +320,14 @@ fn leak(leak: &Leak) -> LeakAnswer {
             count: row.count,
             count_error: row.errors.count.answer(),
         },
-        freed_later: amount(&leak.freed_later),
+        freed_later: amount_to_answer(&leak.freed_later),
         grew_periods: leak.grew,
         periods: leak.periods,
         each_period_bytes: leak.each_bytes.value.max(0.0).round() as u64,
         each_period_bytes_error: leak.each_bytes.answer(),
         held_bytes: leak.held_bytes.clone(),
         held_bytes_error: leak.held_errors.iter().map(Estimate::answer).collect(),
-        age: leak.age.as_ref().map(age),
+        age: leak.age.as_ref().map(age_to_answer),
         stack: (!row.stack.is_empty()).then(|| row.stack.iter().map(frame).collect()),
         stacks: (row.stacks > 0).then_some(row.stacks),
         mine: row.owned.mine.as_ref().map(FrameAnswer::from),
@@ -336,7 +336,7 @@ fn leak(leak: &Leak) -> LeakAnswer {
     }
 }
 
-fn age(age: &Age) -> AgeAnswer {
+fn age_to_answer(age: &Age) -> AgeAnswer {
     AgeAnswer {
         freed_count: age.freed,
         usual_seconds: age.usual_seconds,
@@ -345,15 +345,17 @@ fn age(age: &Age) -> AgeAnswer {
     }
 }
 
-fn generations(generations: &Generations) -> GenerationsAnswer {
-    let left =
-        |share: &Share| LeftAnswer { name: NameAnswer::from_text(&share.name), left: amount(&share.left) };
+fn generations_to_answer(generations: &Generations) -> GenerationsAnswer {
+    let left = |share: &Share| LeftAnswer {
+        name: NameAnswer::from_text(&share.name),
+        left: amount_to_answer(&share.left),
+    };
     let row = |row: &Generation| GenerationAnswer {
         number: row.number,
         from_seconds: row.from_seconds,
         to_seconds: row.to_seconds,
-        allocated: amount(&row.allocated),
-        left: amount(&row.left),
+        allocated: amount_to_answer(&row.allocated),
+        left: amount_to_answer(&row.left),
         groups: row.shares.iter().map(left).collect(),
         groups_in_all: row.shares_in_all,
     };

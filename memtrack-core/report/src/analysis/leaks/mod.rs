@@ -320,7 +320,7 @@ pub fn leaks(
     devices: &[DeviceId],
     options: &LeakOptions,
 ) -> Result<LeakReport, NoSuchInterval> {
-    recording::leaks(snapshot, symbols, devices, options)
+    recording::find_leaks(snapshot, symbols, devices, options)
 }
 
 /// Finds leaks across several snapshots of one process, given in the order in which they were taken.
@@ -328,5 +328,5 @@ pub fn leaks(
 /// # Errors
 /// Returns an error if there are too few snapshots, or if they are not from the same process or not in order.
 pub fn leaks_over(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
-    series::leaks(snaps, options)
+    series::find_leaks(snaps, options)
 }

@@ -13,11 +13,11 @@ use std::collections::{HashMap, HashSet};
 
 /// The live memory of forward passes must have reached this share of its maximum before a drop counts as the end of a
 /// pass, because a pass's first layers also allocate and free temporary memory.
-const LEAST_LIVE: f64 = 0.25;
+const MIN_LIVE_SHARE: f64 = 0.25;
 /// If forward passes allocated this many times their maximum live memory in total, several passes must have ended.
-const TURNOVER: i128 = 8;
+const MIN_TURNOVER: i128 = 8;
 /// A pass has ended once its live memory has dropped to this share of the maximum so far.
-const FALLEN_SHARE: f64 = 0.5;
+const MAX_FALLEN_SHARE: f64 = 0.5;
 
 /// Returns whether the file has a forward pass on `device` but no completed step. If neither scopes nor stacks show a
 /// forward pass, the program's steps are unknown, and the result is false. Heaps are not judged, because modules may
@@ -121,7 +121,7 @@ fn passes_have_ended(
         })
         .collect();
     let most = levels.iter().copied().max().unwrap_or(0);
-    if allocated >= TURNOVER * most {
+    if allocated >= MIN_TURNOVER * most {
         return true;
     }
     let (mut so_far, mut fallen) = (0, false);
@@ -130,7 +130,8 @@ fn passes_have_ended(
             return true;
         }
         so_far = so_far.max(level);
-        fallen |= so_far as f64 >= LEAST_LIVE * most as f64 && level as f64 <= FALLEN_SHARE * so_far as f64;
+        fallen |=
+            so_far as f64 >= MIN_LIVE_SHARE * most as f64 && level as f64 <= MAX_FALLEN_SHARE * so_far as f64;
     }
     false
 }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Marks that occur less often than this are not used as steps unless requested.
-const LEAST_MARKS: usize = 8;
+const MIN_MARKS: usize = 8;
 /// The name that PyTorch's profiler gives to steps, in each case followed by `#` and the step's number.
 const PROFILER_STEP: &str = "ProfilerStep";
 /// The name that any program can use for its steps.
@@ -106,21 +106,21 @@ pub(super) fn cut(
     let last = ticks.last().copied().unwrap_or(0);
     let found = match per {
         Some(name) => {
-            let marks = boundaries_named(&EntrySearch { snapshot, moments, devices }, symbols, name);
+            let marks = find_boundaries(&EntrySearch { snapshot, moments, devices }, symbols, name);
             if marks.is_empty() {
-                return Err(NoSuchInterval { name: name.to_owned(), known: known_names(snapshot) });
+                return Err(NoSuchInterval { name: name.to_owned(), known: interval_names(snapshot) });
             }
             Some((name.to_owned(), marks))
         }
-        None => most_frequent(&EntrySearch { snapshot, moments, devices }, &ticks),
+        None => find_most_frequent(&EntrySearch { snapshot, moments, devices }, &ticks),
     };
     let Some((name, marks)) = found else {
         if !moments.are_times {
-            let ends = by_events(&ticks, most);
+            let ends = cut_by_events(&ticks, most);
             let by = CutBy::Events { each: ticks.len() / ends.len().max(1) };
             return Ok(Periods { by, ends, marks: Vec::new() });
         }
-        return Ok(Periods { by: CutBy::Time, ends: by_time(&ticks, most), marks: Vec::new() });
+        return Ok(Periods { by: CutBy::Time, ends: cut_by_time(&ticks, most), marks: Vec::new() });
     };
     let count = most.min(marks.len());
     let mut ends: Vec<u64> =
@@ -132,7 +132,7 @@ pub(super) fn cut(
 }
 
 /// Returns the ends of `count` equal parts of the time, not counting gaps between events that are longer than a period.
-fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
+fn cut_by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     let (Some(&first), Some(&last)) = (ticks.first(), ticks.last()) else { return Vec::new() };
     let pause = (last - first) / count as u64;
     let gap = |pair: &[u64]| match pair[1] - pair[0] {
@@ -159,7 +159,7 @@ fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
 }
 
 /// Returns the ends of `count` parts that have equal numbers of events.
-fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
+fn cut_by_events(moments: &[u64], count: usize) -> Vec<u64> {
     let count = count.min(moments.len());
     (1..=count).map(|period| moments[period * moments.len() / count - 1]).collect()
 }
@@ -173,21 +173,21 @@ struct EntrySearch<'a> {
 
 /// Returns the moments between the intervals with this name, which are marks or, failing that, annotations, scopes or
 /// phases.
-fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
+fn find_boundaries(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
     let snapshot = search.snapshot;
     let mut moments = Vec::new();
     // Events without times cannot be ordered among marks and annotations.
     if search.moments.are_times {
-        moments = marks(snapshot).remove(name).unwrap_or_default();
+        moments = marks_by_name(snapshot).remove(name).unwrap_or_default();
         if moments.is_empty() {
-            moments = annotations(snapshot).remove(name).unwrap_or_default();
+            moments = annotation_starts(snapshot).remove(name).unwrap_or_default();
         }
         if moments.is_empty() && name == STEP {
-            moments = annotations(snapshot).remove(PROFILER_STEP).unwrap_or_default();
+            moments = annotation_starts(snapshot).remove(PROFILER_STEP).unwrap_or_default();
         }
     }
     if moments.is_empty() {
-        moments = scopes(search, |scope| scope.name == name);
+        moments = find_scope_entries(search, |scope| scope.name == name);
     }
     if moments.is_empty() {
         let phase = match name {
@@ -196,7 +196,7 @@ fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &s
                 .into_iter()
                 .find(|phase| phase.name() == name),
         };
-        moments = phase.map_or_else(Vec::new, |phase| phases(search, symbols, phase));
+        moments = phase.map_or_else(Vec::new, |phase| find_phase_entries(search, symbols, phase));
     }
     moments.sort_unstable();
     moments.dedup();
@@ -205,27 +205,27 @@ fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &s
 
 /// Returns the default intervals: the most frequent marks that occur throughout the recording, or else the optimizer's
 /// steps.
-fn most_frequent(search: &EntrySearch<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
+fn find_most_frequent(search: &EntrySearch<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
     let is_throughout = |marks: &Vec<u64>| {
         let ends = marks.first().zip(marks.last());
-        marks.len() >= LEAST_MARKS
+        marks.len() >= MIN_MARKS
             && ends.is_some_and(|(&from, &to)| from <= first + third && to >= last - third)
     };
-    let marked = marks(search.snapshot).into_iter().filter(|_| search.moments.are_times);
+    let marked = marks_by_name(search.snapshot).into_iter().filter(|_| search.moments.are_times);
     let most = marked.filter(|(_, marks)| is_throughout(marks)).max_by_key(|(_, marks)| marks.len());
     most.or_else(|| {
-        let steps = scopes(search, |scope| scope.kind == ScopeKind::Optimizer);
+        let steps = find_scope_entries(search, |scope| scope.kind == ScopeKind::Optimizer);
         is_throughout(&steps).then(|| (Phase::Optimizer.name().to_owned(), steps))
     })
 }
 
 /// Returns the names of intervals that can be requested.
-fn known_names(snapshot: &Snapshot) -> Vec<String> {
+fn interval_names(snapshot: &Snapshot) -> Vec<String> {
     let of = |all: BTreeMap<String, Vec<u64>>| all.into_keys().collect::<Vec<_>>();
-    let mut names = of(marks(snapshot));
-    names.extend(of(annotations(snapshot)));
+    let mut names = of(marks_by_name(snapshot));
+    names.extend(of(annotation_starts(snapshot)));
     let scopes = snapshot.scopes.rows.iter().filter(|scope| scope.kind != ScopeKind::Operator);
     names.extend(scopes.map(|scope| scope.name.clone()).filter(|name| !name.is_empty()));
     names.sort();
@@ -235,7 +235,7 @@ fn known_names(snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// Returns the moments that the program marked, by name.
-fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
+fn marks_by_name(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut marks: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
         match marks.get_mut(snapshot.marks.name(mark)) {
@@ -247,7 +247,7 @@ fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
 }
 
 /// Returns the starts of the ranges that PyTorch's profiler recorded, by name without any step number.
-fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
+fn annotation_starts(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut begin: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return begin };
     let rows = &pytorch.annotations;
@@ -266,7 +266,10 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
 }
 
 /// Returns the moments at which threads entered scopes for which `is_one` is true, as far as the threads' events show.
-fn scopes(search: &EntrySearch<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
+fn find_scope_entries(
+    search: &EntrySearch<'_>,
+    is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool,
+) -> Vec<u64> {
     let rows = &search.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
         return Vec::new();
@@ -277,22 +280,22 @@ fn scopes(search: &EntrySearch<'_>, is_one: impl Fn(&memtrack_model::snapshot::S
         let parent = scope.parent.index();
         inside[id] = is_one(scope) || (parent < id && inside[parent]);
     }
-    entered(search, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
+    find_entries(search, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
 /// Returns the moments at which threads entered a phase, as far as the threads' events show.
-fn phases(search: &EntrySearch<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
+fn find_phase_entries(search: &EntrySearch<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
     let mut attributor = Attributor::new(search.snapshot, &patterns);
     let mut known: HashMap<(ScopeId, StackId), bool, foldhash::fast::RandomState> = HashMap::default();
-    entered(search, |scope, stack| {
+    find_entries(search, |scope, stack| {
         let is_in = || attributor.phase(scope, stack, symbols) == Some(phase);
         *known.entry((scope, stack)).or_insert_with(is_in)
     })
 }
 
 /// Returns the moment of each thread's first event after `is_in` becomes true.
-fn entered(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
+fn find_entries(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
     let EntrySearch { snapshot, moments: moment, devices } = search;
     let events = &snapshot.events;
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
@@ -324,26 +327,26 @@ mod tests {
     #[test]
     fn time_without_events_is_not_counted() {
         let busy: Vec<u64> = (0..100).map(|tick| tick * 10).collect();
-        assert_eq!(by_time(&busy, 10).len(), 10);
-        assert_eq!(by_time(&busy, 10)[4], 500);
+        assert_eq!(cut_by_time(&busy, 10).len(), 10);
+        assert_eq!(cut_by_time(&busy, 10)[4], 500);
         let mut with_pause = busy.clone();
         with_pause.extend(busy.iter().map(|tick| tick + 100_000));
-        let ends = by_time(&with_pause, 10);
+        let ends = cut_by_time(&with_pause, 10);
         assert_eq!((ends.len(), ends[9]), (10, 100_990));
         assert_eq!(ends.iter().filter(|&&end| end < 1000).count(), 5, "{ends:?}");
     }
 
     #[test]
     fn events_without_times_are_cut_into_equal_numbers() {
-        assert_eq!(by_events(&(100..1100).collect::<Vec<_>>(), 10)[..2], [199, 299]);
-        assert_eq!(by_events(&[5, 6, 7], 10), [5, 6, 7]);
-        assert_eq!(by_events(&[], 10), [0; 0]);
+        assert_eq!(cut_by_events(&(100..1100).collect::<Vec<_>>(), 10)[..2], [199, 299]);
+        assert_eq!(cut_by_events(&[5, 6, 7], 10), [5, 6, 7]);
+        assert_eq!(cut_by_events(&[], 10), [0; 0]);
     }
 
     #[test]
     fn few_events_far_apart_are_cut_by_plain_time() {
-        assert_eq!(by_time(&[0, 1000], 10), (1..=10).map(|period| period * 100).collect::<Vec<_>>());
-        assert_eq!(by_time(&[], 10), [0; 0]);
-        assert_eq!(by_time(&[7], 2), [7, 7]);
+        assert_eq!(cut_by_time(&[0, 1000], 10), (1..=10).map(|period| period * 100).collect::<Vec<_>>());
+        assert_eq!(cut_by_time(&[], 10), [0; 0]);
+        assert_eq!(cut_by_time(&[7], 2), [7, 7]);
     }
 }

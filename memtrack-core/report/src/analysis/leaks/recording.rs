@@ -1,19 +1,19 @@
 //! Finds leaks in a recording, where each block counts in the periods that it lived through.
 
 use super::ages::Ages;
-use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, LateWindows, Stays};
+use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, LateWindows, StayedBlocks};
 use super::generations::{Generations, Survivors};
 use super::passes::no_step_has_ended;
 use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
 use super::suppress::Search;
-use super::text::{duration, not_judged};
+use super::text::{format_duration, format_not_judged};
 use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LEAST_PERIODS, LEAST_SECONDS, LeakOptions, LeakReport};
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use crate::analysis::not_recorded::missing_stacks;
 use crate::analysis::peak::Peak;
 use crate::analysis::top::TopOptions;
-use crate::analysis::top::rows::{Sorter, Wholes};
+use crate::analysis::top::rows::{KnownTotals, Sorter};
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::{Clock, Snapshot};
 use memtrack_model::units::counted;
@@ -21,15 +21,15 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
 /// The minimum average number of events per period for a verdict.
-const LEAST_EVENTS: usize = 2;
+const MIN_EVENTS_PER_PERIOD: usize = 2;
 /// The corresponding minimum for files that do not record times, in which all events may belong to a program's startup.
-const LEAST_PERIOD_EVENTS: usize = 100;
+const MIN_EVENTS_WITHOUT_TIMES: usize = 100;
 /// The last 1/20 of a recording are its last moments.
 const LATE_DIVISOR: u64 = 20;
 /// The group number for blocks that a suppression leaves out.
-const LEFT_OUT: u32 = u32::MAX;
+const SUPPRESSED_GROUP: u32 = u32::MAX;
 
-pub(super) fn leaks(
+pub(super) fn find_leaks(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     devices: &[DeviceId],
@@ -38,7 +38,7 @@ pub(super) fn leaks(
     let moments = Moments::of(snapshot);
     let per = options.per.as_deref();
     let periods = cut(snapshot, &moments, symbols, devices, per, options.periods)?;
-    let seconds = |ticks: u64| Seconds::of(&snapshot.clock).over(ticks as f64);
+    let seconds = |ticks: u64| Seconds::of(&snapshot.clock).duration(ticks as f64);
     let first = snapshot.events.ticks.iter().min().copied().unwrap_or(0);
     let length = periods.ends.last().map_or(0.0, |&last| seconds(last.saturating_sub(first)));
     let period_seconds = length / periods.ends.len().max(1) as f64;
@@ -50,7 +50,7 @@ pub(super) fn leaks(
             .then(|| cut(snapshot, &moments, symbols, &[device], per, options.periods).ok())
             .flatten();
         let periods = own.as_ref().unwrap_or(&periods);
-        of_device(snapshot, &moments, symbols, device, periods, period_seconds, &mut search, options)
+        find_device_leaks(snapshot, &moments, symbols, device, periods, period_seconds, &mut search, options)
     };
     let mut notes: Vec<String> = Vec::new();
     if !moments.are_times && !snapshot.events.is_empty() {
@@ -101,13 +101,13 @@ impl Seconds {
         Self { per_tick }
     }
 
-    fn over(self, ticks: f64) -> f64 {
+    fn duration(self, ticks: f64) -> f64 {
         ticks * self.per_tick
     }
 }
 
 /// Returns the reason why a device's leaks cannot be determined, if there is one.
-fn blind(
+fn undetermined_reason(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
@@ -136,7 +136,7 @@ fn blind(
         ));
     }
     let events = actions().count();
-    let least = LEAST_EVENTS * periods.ends.len();
+    let least = MIN_EVENTS_PER_PERIOD * periods.ends.len();
     if events < least || periods.ends.first() == periods.ends.last() {
         let events = counted(events as u64, "event");
         return Some(format!(
@@ -154,12 +154,12 @@ fn blind(
     }
     let count = periods.ends.len();
     if let CutBy::Events { each } = periods.by {
-        return (each < LEAST_PERIOD_EVENTS).then(|| {
+        return (each < MIN_EVENTS_WITHOUT_TIMES).then(|| {
             format!(
                 "it is too short, with {} and no times, to distinguish growth from a program's start: \
                  record at least {}, or give several snapshots",
                 counted(events as u64, "event"),
-                counted((LEAST_PERIOD_EVENTS * count) as u64, "event")
+                counted((MIN_EVENTS_WITHOUT_TIMES * count) as u64, "event")
             )
         });
     }
@@ -167,17 +167,18 @@ fn blind(
     let seconds = period_seconds * count as f64;
     let is_short = seconds < LEAST_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
     (periods.by == CutBy::Time && is_short).then(|| {
-        let (long, least) = (duration(seconds), LEAST_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
+        let (long, least) =
+            (format_duration(seconds), LEAST_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
         format!(
             "it is too short, {long}, to distinguish growth from a program's start: record at least {}, \
              mark the program's steps, or give several snapshots",
-            duration(least)
+            format_duration(least)
         )
     })
 }
 
 #[allow(clippy::too_many_lines, clippy::too_many_arguments)]
-fn of_device(
+fn find_device_leaks(
     snapshot: &Snapshot,
     moments: &Moments<'_>,
     symbols: &mut Symbolizer,
@@ -190,7 +191,7 @@ fn of_device(
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
-    let mut blind = blind(snapshot, symbols, device, &lifetimes, periods, period_seconds);
+    let mut blind = undetermined_reason(snapshot, symbols, device, &lifetimes, periods, period_seconds);
     let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes)
         .split_foreign_by_stack(options.split_foreign_by_stack);
@@ -206,7 +207,7 @@ fn of_device(
     let late = end - end.saturating_sub(begin.unwrap_or(end)) / LATE_DIVISOR;
     let late = LateWindows::of(ends, late);
     let mut groups: Vec<u32> = Vec::with_capacity(lifetimes.len());
-    let mut stays: HashMap<u32, Stays, foldhash::fast::RandomState> = HashMap::default();
+    let mut stays: HashMap<u32, StayedBlocks, foldhash::fast::RandomState> = HashMap::default();
     let mut never_freed: Vec<BlockSums> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let (mut suppressed, mut older) = (BlockSums::default(), BlockSums::default());
@@ -223,14 +224,14 @@ fn of_device(
     let (mut freed_later, mut left): (Vec<BlockSums>, Vec<BlockSums>) = (Vec::new(), Vec::new());
     let mut survivors = options.per.as_ref().map(|_| Survivors::new(&periods.marks));
     for lifetime in &lifetimes {
-        if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
+        if search.is_suppressed(snapshot, lifetime.stack, sorter.symbols()) {
             if lifetime.from.is_some() && lifetime.to.is_none() {
                 suppressed.add(lifetime.size_bytes, lifetime.blocks);
             }
-            groups.push(LEFT_OUT);
+            groups.push(SUPPRESSED_GROUP);
             continue;
         }
-        let place = sorter.row_of(lifetime);
+        let place = sorter.find_or_add_row(lifetime);
         let group = place.row as u32;
         groups.push(group);
         let born = lifetime.from.map_or(0, period_of);
@@ -238,7 +239,7 @@ fn of_device(
         let gone = lifetime.to.filter(|_| !is_left).map_or(ends.len() + 1, period_of);
         // The block lived through at least one whole period.
         if gone >= born + 2 {
-            let stays = stays.entry(group).or_insert_with(|| Stays::new(ends.len()));
+            let stays = stays.entry(group).or_insert_with(|| StayedBlocks::new(ends.len()));
             stays.add(born, gone - 1, lifetime.size_bytes, lifetime.blocks);
         }
         if let Some(to) = lifetime.to
@@ -277,13 +278,13 @@ fn of_device(
         && older.blocks > 0
         && snapshot.events.rows_of(device).next().is_some()
     {
-        *why += &format!("; {}", not_judged(&older));
+        *why += &format!("; {}", format_not_judged(&older));
     }
-    let may_leak = |group| moments.are_times && stays.get(&group).is_some_and(Stays::may_leak);
-    let mut ages = ages(snapshot, &lifetimes, &groups, may_leak);
+    let may_leak = |group| moments.are_times && stays.get(&group).is_some_and(StayedBlocks::may_leak);
+    let mut ages = collect_ages(snapshot, &lifetimes, &groups, may_leak);
     keep_largest_stacks(&mut sorter, of_stacks);
     let most = if estimated { Peak::of(snapshot, device, &lifetimes).recorded.high } else { f64::INFINITY };
-    let wholes = Wholes::live(most, &sorter.sum());
+    let wholes = KnownTotals::live(most, &sorter.sum());
     let rows = sorter.rows_by_index(&precision, &wholes);
     let generations = survivors.map(|survivors| {
         let per = options.per.clone().unwrap_or_default();
@@ -343,7 +344,7 @@ pub(super) fn keep_largest_stacks(
 }
 
 /// Computes the lifetimes and ages of the blocks in groups for which `may_leak` is true.
-fn ages(
+fn collect_ages(
     snapshot: &Snapshot,
     lifetimes: &[Lifetime],
     groups: &[u32],
@@ -354,12 +355,12 @@ fn ages(
     let end = ticks.iter().max().copied().unwrap_or(0);
     let mut ages: HashMap<u32, Ages, foldhash::fast::RandomState> = HashMap::default();
     for (lifetime, &group) in lifetimes.iter().zip(groups) {
-        if group == LEFT_OUT || !may_leak(group) {
+        if group == SUPPRESSED_GROUP || !may_leak(group) {
             continue;
         }
         let Some(from) = lifetime.from else { continue };
         let ages = ages.entry(group).or_default();
-        let since = |to: u64| seconds.over(to.saturating_sub(ticks[from]) as f64);
+        let since = |to: u64| seconds.duration(to.saturating_sub(ticks[from]) as f64);
         match lifetime.to {
             Some(to) => ages.add_freed(since(ticks[to]), lifetime.blocks),
             None => ages.add_alive(since(end), lifetime.blocks, lifetime.bytes as f64),

@@ -1,14 +1,14 @@
 //! Finds leaks across several snapshots of one process: a block that is in two successive snapshots lived from the
 //! first to the second. Only each snapshot's live blocks are kept, so that the files can be read one at a time.
 
-use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, Stays};
+use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, StayedBlocks};
 use super::periods::CutBy;
 use super::recording::keep_largest_stacks;
 use super::suppress::Search;
 use super::{DeviceLeaks, LeakOptions, LeakReport};
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{is_estimate, lifetimes};
-use crate::analysis::top::rows::{Sorter, Wholes};
+use crate::analysis::top::rows::{KnownTotals, Sorter};
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
 use memtrack_model::event::{DeviceId, StackId};
@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// With fewer snapshots than this, growth cannot be distinguished from new memory.
-const LEAST_SNAPSHOTS: usize = 3;
+const MIN_SNAPSHOTS: usize = 3;
 
 /// The reason why some files do not form a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl std::fmt::Display for NotASeries {
         match self {
             Self::TooFew(count) => write!(
                 f,
-                "{count} snapshots are too few to distinguish leaks from new memory: give at least {LEAST_SNAPSHOTS} \
+                "{count} snapshots are too few to distinguish leaks from new memory: give at least {MIN_SNAPSHOTS} \
                  of one process; memtrack diff shows what changed between two"
             ),
             Self::Kinds(a, b) => {
@@ -129,7 +129,7 @@ impl ReducedSnapshot {
             taken_ns: taken_ns(snapshot),
             devices,
             used: search.used,
-            content: content_hash(snapshot),
+            content: hash_content(snapshot),
         }
     }
 
@@ -146,7 +146,7 @@ fn taken_ns(snapshot: &Snapshot) -> Option<u64> {
 }
 
 /// Returns a hash of a snapshot's events and blocks; snapshots with equal hashes are considered the same.
-fn content_hash(snapshot: &Snapshot) -> u64 {
+fn hash_content(snapshot: &Snapshot) -> u64 {
     let mut hasher = foldhash::quality::FixedState::default().build_hasher();
     let (first, last) = (snapshot.clock.first, snapshot.clock.last);
     (first, last, snapshot.meta.pid).hash(&mut hasher);
@@ -178,11 +178,11 @@ fn reduce_device(
     let mut stacks: HashMap<StackId, u64> = HashMap::new();
     let (mut blocks, mut suppressed) = (Vec::new(), BlockSums::default());
     for lifetime in lifetimes.iter().filter(|lifetime| lifetime.to.is_none()) {
-        if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
+        if search.is_suppressed(snapshot, lifetime.stack, sorter.symbols()) {
             suppressed.add(lifetime.size_bytes, lifetime.blocks);
             continue;
         }
-        let place = sorter.row_of(lifetime);
+        let place = sorter.find_or_add_row(lifetime);
         sorter.count(place, lifetime);
         *of_stacks.entry((place.row as u32, lifetime.stack)).or_default() += lifetime.bytes;
         let (address, ticks) = match (lifetime.from, lifetime.block) {
@@ -195,7 +195,7 @@ fn reduce_device(
         };
         let stack = *stacks
             .entry(lifetime.stack)
-            .or_insert_with(|| stack_hash(snapshot, lifetime.stack, sorter.symbols()));
+            .or_insert_with(|| hash_stack(snapshot, lifetime.stack, sorter.symbols()));
         blocks.push(ReducedBlock {
             address,
             size_bytes: lifetime.size_bytes,
@@ -211,7 +211,7 @@ fn reduce_device(
     let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
     of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));
     keep_largest_stacks(&mut sorter, of_stacks);
-    let keyed = |row: TopRow| (key(&row, options), row);
+    let keyed = |row: TopRow| (group_key(&row, options), row);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     ReducedDevice {
         device: snapshot.ordinal(device),
@@ -219,7 +219,7 @@ fn reduce_device(
         is_host: snapshot.is_heap(device),
         is_pinned: snapshot.is_pinned(device),
         blocks,
-        groups: sorter.rows_by_index(&precision, &Wholes::UNKNOWN).into_iter().map(keyed).collect(),
+        groups: sorter.rows_by_index(&precision, &KnownTotals::UNKNOWN).into_iter().map(keyed).collect(),
         suppressed,
         precision,
         estimated,
@@ -228,7 +228,7 @@ fn reduce_device(
 }
 
 /// Returns a hash of the names in a stack.
-fn stack_hash(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
+fn hash_stack(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
     let keys = snapshot.frame_keys(stack);
     if keys.is_empty() {
         return 0;
@@ -240,7 +240,7 @@ fn stack_hash(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> 
     hasher.finish().max(1)
 }
 
-fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
+fn group_key(row: &TopRow, options: &LeakOptions) -> GroupKey {
     match options.by {
         By::Line if row.owned.mine.is_some() => GroupKey::Frames(row.owned.mine.iter().cloned().collect()),
         By::Line if !options.split_foreign_by_stack => GroupKey::Name(row.name.clone()),
@@ -252,8 +252,8 @@ fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
 }
 
 /// Checks that the files come from one process and are in order.
-fn check(snaps: &[ReducedSnapshot]) -> Result<(), NotASeries> {
-    if snaps.len() < LEAST_SNAPSHOTS {
+fn check_series(snaps: &[ReducedSnapshot]) -> Result<(), NotASeries> {
+    if snaps.len() < MIN_SNAPSHOTS {
         return Err(NotASeries::TooFew(snaps.len()));
     }
     let mut known: HashMap<u64, &ReducedSnapshot> = HashMap::new();
@@ -294,8 +294,11 @@ fn blocks_of(snap: &ReducedSnapshot) -> impl Iterator<Item = (&str, u64)> {
         .flat_map(move |device| of(device).into_iter().map(|address| (device.name.as_str(), address)))
 }
 
-pub(super) fn leaks(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
-    check(&snaps)?;
+pub(super) fn find_leaks(
+    snaps: Vec<ReducedSnapshot>,
+    options: &LeakOptions,
+) -> Result<LeakReport, NotASeries> {
+    check_series(&snaps)?;
     let seconds = snaps.iter().map(|snap| snap.taken_ns).collect::<Option<Vec<u64>>>();
     let seconds = seconds.map(|all| (all[all.len() - 1] - all[0]) as f64 / 1e9 / (all.len() - 1) as f64);
     let mut names: Vec<(u16, &str)> = Vec::new();
@@ -326,7 +329,7 @@ pub(super) fn leaks(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Resul
         periods: snaps.len() - 1,
         period_seconds: seconds,
         unused_suppressions: unused.map(|number| options.suppressions.glob(number).to_owned()).collect(),
-        devices: names.iter().map(|(_, name)| of_device(&snaps, name, options)).collect(),
+        devices: names.iter().map(|(_, name)| find_device_leaks(&snaps, name, options)).collect(),
         notes,
     })
 }
@@ -343,10 +346,10 @@ struct OpenBlock {
     seen: usize,
 }
 
-fn of_device(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> DeviceLeaks {
+fn find_device_leaks(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> DeviceLeaks {
     let mut known: HashMap<&GroupKey, usize> = HashMap::new();
     let mut rows: Vec<&TopRow> = Vec::new();
-    let mut stays: Vec<Stays> = Vec::new();
+    let mut stays: Vec<StayedBlocks> = Vec::new();
     let mut open: HashMap<(u64, u64, u64), OpenBlock, foldhash::fast::RandomState> = HashMap::default();
     for (at, snap) in snaps.iter().enumerate() {
         let Some(device) = snap.device(name) else { continue };
@@ -357,7 +360,7 @@ fn of_device(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> De
                 let number = *known.entry(key).or_insert(rows.len());
                 if number == rows.len() {
                     rows.push(row);
-                    stays.push(Stays::new(snaps.len()));
+                    stays.push(StayedBlocks::new(snaps.len()));
                 }
                 // The newest snapshot's row has the most information.
                 rows[number] = row;

@@ -2,7 +2,7 @@
 //! left out if any frame in its stack matches a pattern.
 
 use crate::analysis::framework_operators::matches;
-use crate::analysis::ownership::{on_name, on_path, plain};
+use crate::analysis::ownership::{matches_name, matches_path, qualified_path};
 use memtrack_model::Frame;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
@@ -71,7 +71,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns whether blocks with this stack are left out.
-    pub(super) fn leaves_out(
+    pub(super) fn is_suppressed(
         &mut self,
         snapshot: &Snapshot,
         stack: StackId,
@@ -101,13 +101,15 @@ impl<'a> Search<'a> {
 impl Suppressions {
     /// Returns the index of the first pattern that matches any of the functions at an address.
     fn first_match(&self, frames: &[Frame]) -> Option<usize> {
-        let paths: Vec<String> = frames.iter().map(|frame| plain(&frame.function)).collect();
+        let paths: Vec<String> = frames.iter().map(|frame| qualified_path(&frame.function)).collect();
         self.globs.iter().position(|glob| {
             frames.iter().zip(&paths).any(|(frame, path)| {
                 let file = frame.file.as_deref().unwrap_or("");
-                on_path(glob, file)
+                matches_path(glob, file)
                     || [path, &frame.function].into_iter().any(|name| {
-                        on_name(glob, name) || on_name(&format!("*::{glob}"), name) || matches(glob, name)
+                        matches_name(glob, name)
+                            || matches_name(&format!("*::{glob}"), name)
+                            || matches(glob, name)
                     })
             })
         })
@@ -118,7 +120,7 @@ impl Suppressions {
 mod tests {
     use super::*;
 
-    fn found(patterns: &str, function: &str, file: &str) -> Option<usize> {
+    fn find_match(patterns: &str, function: &str, file: &str) -> Option<usize> {
         let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(1), binary: None };
         Suppressions::new().with_lines(patterns).first_match(&[frame])
     }
@@ -139,14 +141,14 @@ mod tests {
             ("*::leak_*", "app::leak_one", "", true),
             ("<T as Trait>::f", "<T as Trait>::f", "", true),
         ] {
-            assert_eq!(found(glob, function, file).is_some(), is_found, "{glob} {function} {file}");
+            assert_eq!(find_match(glob, function, file).is_some(), is_found, "{glob} {function} {file}");
         }
     }
 
     #[test]
     fn comments_and_empty_lines_are_not_patterns() {
         let patterns = "# all\n\n  a::b  # why\n\t\nc\n";
-        assert_eq!(found(patterns, "c", ""), Some(1));
+        assert_eq!(find_match(patterns, "c", ""), Some(1));
         assert_eq!(Suppressions::new().with_lines(patterns).glob(0), "a::b");
     }
 }

@@ -2,16 +2,16 @@
 
 use super::{Age, Amount, CutBy, DeviceLeaks, Generations, Leak, LeakReport};
 use crate::analysis::estimate::Estimate;
-use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
-use crate::analysis::top::frames::frame_lines;
+use crate::analysis::layout::{Layout, MIN_NAME_CHARS, shorten_function};
+use crate::analysis::top::frames::format_frames;
 use crate::analysis::top::{By, TopRow};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
 /// The maximum number of leaks that the summary names.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 /// The maximum number of characters of each name in the summary.
-const MOST_NAME_CHARS: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 /// The indentation of a leak's details.
 const INDENT: &str = "     ";
 
@@ -29,40 +29,40 @@ impl LeakReport {
         let several = devices.len() > 1;
         let line = |device: &&DeviceLeaks| {
             let of = if several { format!("{}: ", device.device_name) } else { String::new() };
-            of + &self.sentence(device)
+            of + &self.format_sentence(device)
         };
         devices.iter().map(line).collect()
     }
 
     /// Formats a sentence such as `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
-    fn sentence(&self, device: &DeviceLeaks) -> String {
+    fn format_sentence(&self, device: &DeviceLeaks) -> String {
         if let Some(why) = &device.blind {
             return format!("cannot determine what leaks: {why}");
         }
         if device.leaks_in_all == 0 && !device.freed_late.is_empty() {
-            return self.freed_late_sentence(device);
+            return self.format_freed_late(device);
         }
         if device.leaks_in_all == 0 {
             let mut alive = match (device.alive.blocks, device.older.blocks) {
                 (0, 0) => "and nothing that was allocated is left".to_owned(),
                 (0, _) => String::new(),
-                _ => format!("{} are merely alive", amount(&device.alive)),
+                _ => format!("{} are merely alive", format_amount(&device.alive)),
             };
             if device.older.blocks > 0 {
                 let between = if alive.is_empty() { "" } else { "; " };
-                alive = format!("{alive}{between}{}", not_judged(&device.older));
+                alive = format!("{alive}{between}{}", format_not_judged(&device.older));
             }
             return format!(
                 "nothing leaks: no {} grew steadily over {}; {alive}",
-                self.group(),
-                self.periods_in_words()
+                self.group_noun(),
+                self.format_periods()
             );
         }
-        let named = device.leaks.iter().take(MOST_NAMED).map(|leak| {
+        let named = device.leaks.iter().take(MAX_NAMED).map(|leak| {
             format!(
                 "{} {} in {} of {} periods",
-                leak.place(MOST_NAME_CHARS),
-                growth_per_period(leak),
+                leak.describe_place(MAX_NAME_CHARS),
+                format_growth_per_period(leak),
                 leak.grew,
                 leak.periods
             )
@@ -71,24 +71,25 @@ impl LeakReport {
         if device.leaks_in_all > named.len() {
             named.push("…".into());
         }
-        let (leaked, verb) = (bytes(&device.leaked), if device.leaks_in_all == 1 { "leaks" } else { "leak" });
-        let groups = counted(device.leaks_in_all as u64, self.group());
+        let (leaked, verb) =
+            (format_bytes(&device.leaked), if device.leaks_in_all == 1 { "leaks" } else { "leak" });
+        let groups = counted(device.leaks_in_all as u64, self.group_noun());
         format!("{groups} {verb} {leaked}: {}", named.join(", "))
     }
 
     /// Formats sentences such as `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9
     /// of 9 periods. …`.
-    fn freed_late_sentence(&self, device: &DeviceLeaks) -> String {
+    fn format_freed_late(&self, device: &DeviceLeaks) -> String {
         let all = device.freed_late.len();
-        let named = device.freed_late.iter().take(MOST_NAMED).map(|late| {
-            let place = printable(&fit_line(&late.place, MOST_NAME_CHARS));
-            format!("{place} {} in {} of {} periods", bytes(&late.freed), late.grew, late.periods)
+        let named = device.freed_late.iter().take(MAX_NAMED).map(|late| {
+            let place = printable(&shorten_line(&late.place, MAX_NAME_CHARS));
+            format!("{place} {} in {} of {} periods", format_bytes(&late.freed), late.grew, late.periods)
         });
         let mut named: Vec<String> = named.collect();
         if all > named.len() {
             named.push("…".into());
         }
-        let (groups, were) = (counted(all as u64, self.group()), if all == 1 { "was" } else { "were" });
+        let (groups, were) = (counted(all as u64, self.group_noun()), if all == 1 { "was" } else { "were" });
         format!(
             "{groups} grew steadily and {were} freed only at the end: {}. No leak if the program collected a result; \
              nothing else leaks",
@@ -97,7 +98,7 @@ impl LeakReport {
     }
 
     /// Returns the noun for a group, in the singular.
-    fn group(&self) -> &'static str {
+    fn group_noun(&self) -> &'static str {
         match self.by {
             By::Python => "Python stack",
             By::Metadata => "metadata text",
@@ -115,8 +116,8 @@ impl LeakReport {
     }
 
     /// Describes the periods, as in `10 periods of 1.20 s`.
-    fn periods_in_words(&self) -> String {
-        let long = self.period_seconds.map(duration);
+    fn format_periods(&self) -> String {
+        let long = self.period_seconds.map(format_duration);
         match (&self.cut, long) {
             (CutBy::Time, Some(long)) => format!("{} of {long}", counted(self.periods as u64, "period")),
             (CutBy::Time, None) => counted(self.periods as u64, "period"),
@@ -148,7 +149,7 @@ impl LeakReport {
         for device in &self.devices {
             let of = if several { format!("{}: ", device.device_name) } else { String::new() };
             if device.leaks_in_all > 0 {
-                let periods = self.periods_in_words();
+                let periods = self.format_periods();
                 let heading = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
                     // Memory that the steps left behind but the program's shutdown freed was freed in the end.
@@ -170,49 +171,49 @@ impl LeakReport {
             if let Some(generations) = &device.generations {
                 generations.write(&of, layout, &mut text);
             }
-            let group = if self.split_foreign_by_stack { "group" } else { self.group() };
-            device.footer(&of, group, &mut text);
+            let group = if self.split_foreign_by_stack { "group" } else { self.group_noun() };
+            device.push_footer(&of, group, &mut text);
         }
         for note in &self.notes {
             let _ = writeln!(text, "Note: {}", printable(note));
         }
         if !self.complete {
-            let _ = writeln!(text, "{}", crate::analysis::top::NOT_ENDED);
+            let _ = writeln!(text, "{}", crate::analysis::top::NOT_ENDED_NOTE);
         }
         text
     }
 }
 
 impl DeviceLeaks {
-    fn footer(&self, of: &str, group: &str, text: &mut String) {
-        let late = self.freed_late.iter().take(MOST_NAMED).map(|late| {
+    fn push_footer(&self, of: &str, group: &str, text: &mut String) {
+        let late = self.freed_late.iter().take(MAX_NAMED).map(|late| {
             format!(
                 "{} of {}, which grew in {} of {} periods, {} freed {}, as at a program's end.",
-                bytes(&late.freed),
-                printable(&fit_line(&late.place, MOST_NAME_CHARS)),
+                format_bytes(&late.freed),
+                printable(&shorten_line(&late.place, MAX_NAME_CHARS)),
                 late.grew,
                 late.periods,
                 if late.freed.bytes == 1 { "was" } else { "were" },
                 late.last_seconds.map_or_else(
                     || "with the last events".to_owned(),
-                    |seconds| format!("in the last {}", duration(seconds))
+                    |seconds| format!("in the last {}", format_duration(seconds))
                 )
             )
         });
         let mut lines: Vec<String> = late.collect();
-        if self.freed_late.len() > MOST_NAMED {
-            let more = counted((self.freed_late.len() - MOST_NAMED) as u64, group);
+        if self.freed_late.len() > MAX_NAMED {
+            let more = counted((self.freed_late.len() - MAX_NAMED) as u64, group);
             lines.push(format!("… and {more} more, freed in the last moments."));
         }
         if self.leaks_in_all > 0 && self.alive.blocks > 0 {
             let groups = counted(self.alive_groups as u64, group);
-            lines.push(format!("Merely alive: {} of {groups}.", amount(&self.alive)));
+            lines.push(format!("Merely alive: {} of {groups}.", format_amount(&self.alive)));
         }
         if self.leaks_in_all > 0 && self.older.blocks > 0 {
-            lines.push(format!("{}.", not_judged(&self.older)));
+            lines.push(format!("{}.", format_not_judged(&self.older)));
         }
         if self.suppressed.blocks > 0 {
-            lines.push(format!("Left out by patterns: {}.", amount(&self.suppressed)));
+            lines.push(format!("Left out by patterns: {}.", format_amount(&self.suppressed)));
         }
         if self.detection_limit_bytes > 0 {
             lines.push(format!(
@@ -235,15 +236,15 @@ impl DeviceLeaks {
 }
 
 /// Describes a group in a few words; for a stack, this is its line in the user's code.
-pub(super) fn place_of(row: &TopRow) -> String {
+pub(super) fn describe_place(row: &TopRow) -> String {
     let owned = &row.owned;
     let is_line = row.name.ends_with(&owned.line());
     if owned.mine.is_some() && !is_line { owned.line() } else { row.name.clone() }
 }
 
 impl Leak {
-    fn place(&self, room: usize) -> String {
-        printable(&fit(&place_of(&self.row), room))
+    fn describe_place(&self, room: usize) -> String {
+        printable(&shorten_function(&describe_place(&self.row), room))
     }
 
     fn write(&self, number: usize, cut: &CutBy, layout: Layout, text: &mut String) {
@@ -257,7 +258,7 @@ impl Leak {
         let mut facts = vec![
             format!(
                 "{left} in {blocks}; {} in {} of {} periods",
-                growth_per_period(self),
+                format_growth_per_period(self),
                 self.grew,
                 self.periods
             ),
@@ -265,21 +266,24 @@ impl Leak {
                 CutBy::Snapshots => {
                     format!(
                         "In successive snapshots: {}",
-                        bytes_by_period(&self.held_bytes, &self.held_errors)
+                        format_bytes_by_period(&self.held_bytes, &self.held_errors)
                     )
                 }
-                _ => format!("Lived through each: {}", bytes_by_period(&self.held_bytes, &self.held_errors)),
+                _ => format!(
+                    "Lived through each: {}",
+                    format_bytes_by_period(&self.held_bytes, &self.held_errors)
+                ),
             },
         ];
         if self.freed_later.blocks > 0 {
-            facts.push(format!("Freed after the last of the steps: {}", amount(&self.freed_later)));
+            facts.push(format!("Freed after the last of the steps: {}", format_amount(&self.freed_later)));
         }
-        facts.extend(self.age.map(|age| age_in_words(&age)));
+        facts.extend(self.age.map(|age| format_age(&age)));
         let _ = writeln!(text, "\n{number:>3}. {}", shorten_middle(&printable(&name), room));
         for fact in facts {
             let _ = writeln!(text, "{INDENT}{fact}");
         }
-        for line in frame_lines(&self.row.stack, layout.frames, room.saturating_sub(2)) {
+        for line in format_frames(&self.row.stack, layout.frames, room.saturating_sub(2)) {
             let _ = writeln!(text, "{INDENT}  {line}");
         }
         if self.row.stacks > 1 {
@@ -313,16 +317,16 @@ impl Generations {
                 (None, None) if row.number == self.marks => "after the last".into(),
                 (None, None) => format!("{name} {}", row.number),
             };
-            let left = bytes(&row.left);
+            let left = format_bytes(&row.left);
             let line = format!(
                 "  {when}: {left} in {} of {}",
                 row.left.blocks_error.as_counted(row.left.blocks, "block"),
                 row.allocated.bytes_error.as_bytes(row.allocated.bytes)
             );
             let shares: Vec<(String, String)> =
-                row.shares.iter().map(|share| (printable(&share.name), bytes(&share.left))).collect();
+                row.shares.iter().map(|share| (printable(&share.name), format_bytes(&share.left))).collect();
             let room = layout.width.unwrap_or(usize::MAX).saturating_sub(line.chars().count());
-            let shares = shares_in(&shares, row.shares_in_all, room);
+            let shares = format_shares(&shares, row.shares_in_all, room);
             let _ = writeln!(text, "{line}{shares}");
         }
         if self.rows_in_all > self.rows.len() {
@@ -334,26 +338,27 @@ impl Generations {
 
 /// Formats a text such as `: trainer.py:38 loss 4 B, …` in `room` characters. Names are shortened and the last shares
 /// are omitted to make it fit, but numbers are never cut.
-fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String {
+fn format_shares(shares: &[(String, String)], in_all: usize, room: usize) -> String {
     for shown in (1..=shares.len()).rev() {
         let more = if in_all > shown { ", …" } else { "" };
         let numbers: usize = shares[..shown].iter().map(|(_, bytes)| bytes.chars().count() + 3).sum();
         let Some(names) = room.checked_sub(numbers + more.chars().count()) else { continue };
         let whole: usize =
-            shares[..shown].iter().map(|(name, _)| name.chars().count().min(MOST_NAME_CHARS)).sum();
+            shares[..shown].iter().map(|(name, _)| name.chars().count().min(MAX_NAME_CHARS)).sum();
         // If the names do not all fit, they share the room equally.
-        let each = if whole <= names { MOST_NAME_CHARS } else { names / shown };
-        if each < SHORTEST_NAME && whole > names {
+        let each = if whole <= names { MAX_NAME_CHARS } else { names / shown };
+        if each < MIN_NAME_CHARS && whole > names {
             continue;
         }
-        let shares = shares[..shown].iter().map(|(name, bytes)| format!("{} {bytes}", fit_line(name, each)));
+        let shares =
+            shares[..shown].iter().map(|(name, bytes)| format!("{} {bytes}", shorten_line(name, each)));
         return format!(": {}{more}", shares.collect::<Vec<_>>().join(", "));
     }
     if shares.is_empty() { String::new() } else { ": …".into() }
 }
 
 /// Shortens a name to `room` characters, keeping the line number of a `file:line function` intact.
-fn fit_line(name: &str, room: usize) -> String {
+fn shorten_line(name: &str, room: usize) -> String {
     if name.chars().count() <= room {
         return name.to_owned();
     }
@@ -363,30 +368,33 @@ fn fit_line(name: &str, room: usize) -> String {
             let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
             let left = room.saturating_sub(place.chars().count() + 1);
             if left >= 4 {
-                return format!("{place} {}", fit(&name[place.len() + 1..], left));
+                return format!("{place} {}", shorten_function(&name[place.len() + 1..], left));
             }
             format!("{}:{line}", shorten_middle(file, room.saturating_sub(line.len() + 1)))
         }
-        None => fit(name, room),
+        None => shorten_function(name, room),
     }
 }
 
-fn bytes(amount: &Amount) -> String {
+fn format_bytes(amount: &Amount) -> String {
     amount.bytes_error.as_bytes(amount.bytes)
 }
 
-fn amount(amount: &Amount) -> String {
-    format!("{} in {}", bytes(amount), amount.blocks_error.as_counted(amount.blocks, "block"))
+fn format_amount(amount: &Amount) -> String {
+    format!("{} in {}", format_bytes(amount), amount.blocks_error.as_counted(amount.blocks, "block"))
 }
 
 /// Formats the amount of memory that is older than the trace and was not judged because its growth was not recorded.
-pub(super) fn not_judged(older: &Amount) -> String {
+pub(super) fn format_not_judged(older: &Amount) -> String {
     let (are, were) = if older.blocks == 1 { ("is", "was") } else { ("are", "were") };
-    format!("{} {are} older than the trace and {were} not judged: give several snapshots", amount(older))
+    format!(
+        "{} {are} older than the trace and {were} not judged: give several snapshots",
+        format_amount(older)
+    )
 }
 
 /// Formats a leak's growth per period, as in `+1.2 MiB`.
-fn growth_per_period(leak: &Leak) -> String {
+fn format_growth_per_period(leak: &Leak) -> String {
     let value = leak.each_bytes.value.max(0.0).round() as u64;
     match leak.each_bytes.as_bytes(value) {
         bound if bound.starts_with('<') => bound,
@@ -395,18 +403,18 @@ fn growth_per_period(leak: &Leak) -> String {
 }
 
 /// Formats the bytes for a selection of about ten periods, including the last one.
-fn bytes_by_period(all: &[u64], errors: &[Estimate]) -> String {
+fn format_bytes_by_period(all: &[u64], errors: &[Estimate]) -> String {
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
     let shown = all.iter().zip(errors).enumerate().filter(|(at, _)| at % every == last % every);
     shown.map(|(_, (&bytes, error))| error.as_bytes(bytes)).collect::<Vec<_>>().join(", ")
 }
 
-fn age_in_words(age: &Age) -> String {
+fn format_age(age: &Age) -> String {
     let usual = format!(
         "Of its {} that were freed, 99 % lived less than {}",
         counted(age.freed, "block"),
-        duration(age.usual_seconds)
+        format_duration(age.usual_seconds)
     );
     match age.far_older {
         0 => usual,
@@ -419,7 +427,7 @@ fn age_in_words(age: &Age) -> String {
 }
 
 /// Formats a time in a suitable unit, from ns to h.
-pub(super) fn duration(seconds: f64) -> String {
+pub(super) fn format_duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
         s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
@@ -436,10 +444,16 @@ mod tests {
 
     #[test]
     fn the_last_of_many_periods_is_always_shown() {
-        assert_eq!(bytes_by_period(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)), "1 B, 2 B, 3 B");
+        assert_eq!(
+            format_bytes_by_period(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)),
+            "1 B, 2 B, 3 B"
+        );
         let many: Vec<u64> = (1..=25).collect();
         let exact: Vec<Estimate> = many.iter().map(|&bytes| Estimate::exact(bytes as f64)).collect();
-        assert_eq!(bytes_by_period(&many, &exact), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
+        assert_eq!(
+            format_bytes_by_period(&many, &exact),
+            "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B"
+        );
     }
 
     #[test]
@@ -458,7 +472,7 @@ mod tests {
             (45, ": transformer…deling.py:1234 191.2 MiB, …"),
             (12, ": …"),
         ] {
-            let shown = shares_in(&shares, 2, room);
+            let shown = format_shares(&shares, 2, room);
             assert!(shown.chars().count() <= room, "{room}: {shown}");
             assert!(shown == ": …" || shown.contains("191.2 MiB"), "{room}: {shown}");
             assert_eq!(
@@ -468,14 +482,14 @@ mod tests {
             );
             assert!(!shown.contains("py") || shown.contains(".py:1234 "), "{room}: {shown}");
         }
-        assert_eq!(fit_line("modeling.py:1234 forward", 20), "modeling.py:1234");
-        assert_eq!(fit_line("modeling.py:1234 forward", 12), "mod….py:1234");
-        assert_eq!(shares_in(&[], 0, 80), "");
+        assert_eq!(shorten_line("modeling.py:1234 forward", 20), "modeling.py:1234");
+        assert_eq!(shorten_line("modeling.py:1234 forward", 12), "mod….py:1234");
+        assert_eq!(format_shares(&[], 0, 80), "");
     }
 
     #[test]
     fn times_have_the_unit_that_suits_them() {
-        let shown: Vec<String> = [3e-9, 2.5e-6, 0.0123, 1.5, 600.0, 9000.0].map(duration).into();
+        let shown: Vec<String> = [3e-9, 2.5e-6, 0.0123, 1.5, 600.0, 9000.0].map(format_duration).into();
         assert_eq!(shown, ["3 ns", "2.5 µs", "12.3 ms", "1.50 s", "10 min", "2.5 h"]);
     }
 }

@@ -6,7 +6,7 @@ use super::tree::{Colour, Node, Tree};
 use std::cmp::Reverse;
 
 /// Returns the tree with at most `rectangles` rectangles, including those that stand for removed functions.
-pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
+pub(in crate::analysis) fn bound_tree(tree: &Tree, rectangles: usize) -> Tree {
     let nodes = &tree.nodes;
     let mut order: Vec<usize> = (1..nodes.len()).collect();
     // A function has at least as many bytes as the functions that it calls, so it comes before them.
@@ -34,7 +34,7 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     for &node in [Tree::ROOT].iter().chain(&order[..fits]) {
         if node != Tree::ROOT {
             let parent = places[nodes[node].parent];
-            places[node] = bounded.child(parent, &nodes[node].label, nodes[node].colour);
+            places[node] = bounded.get_or_add_child(parent, &nodes[node].label, nodes[node].colour);
         }
         bounded.add_both(places[node], nodes[node].before[0], nodes[node].own);
         let removed: Vec<usize> =
@@ -44,7 +44,8 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
                 removed.iter().fold(0u64, |sum, &child| sum.saturating_add(bytes(&nodes[child])))
             };
             let bytes = sum(|node| node.bytes);
-            let rest = bounded.child(places[node], &removed_label(removed.len(), bytes), Colour::Rest);
+            let rest =
+                bounded.get_or_add_child(places[node], &removed_label(removed.len(), bytes), Colour::Rest);
             bounded.add_both(rest, sum(|node| node.before[1]), bytes);
         }
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     /// Creates a tree of functions with random callers and bytes.
-    fn random(seed: u64, size: usize) -> Tree {
+    fn random_tree(seed: u64, size: usize) -> Tree {
         let mut state = seed;
         let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -66,7 +67,7 @@ mod tests {
         let mut places = vec![Tree::ROOT];
         for number in 0..size {
             let parent = places[random(places.len())];
-            places.push(tree.child(parent, &format!("f{number}"), Colour::Mine));
+            places.push(tree.get_or_add_child(parent, &format!("f{number}"), Colour::Mine));
             tree.add(places[number + 1], random(1000) as u64);
         }
         tree
@@ -75,9 +76,9 @@ mod tests {
     #[test]
     fn a_bounded_tree_has_at_most_the_requested_rectangles_and_keeps_all_bytes() {
         for seed in 0..40 {
-            let tree = random(seed, 300);
+            let tree = random_tree(seed, 300);
             for limit in [1, 2, 10, 50, 299, 300, 1000] {
-                let bounded = bounded(&tree, limit);
+                let bounded = bound_tree(&tree, limit);
                 assert!(bounded.nodes.len() - 1 <= limit, "{seed} {limit}: {}", bounded.nodes.len());
                 assert_eq!(bounded.nodes[0].bytes, tree.nodes[0].bytes);
                 for node in bounded.nodes.iter().filter(|node| node.label.starts_with('f')) {
@@ -85,7 +86,7 @@ mod tests {
                     assert_eq!((node.bytes, node.own), (before.bytes, before.own), "{}", node.label);
                 }
             }
-            assert_eq!(bounded(&tree, 300).lines(), tree.lines());
+            assert_eq!(bound_tree(&tree, 300).format_lines(), tree.format_lines());
         }
     }
 
@@ -93,10 +94,13 @@ mod tests {
     fn the_smallest_are_removed_first() {
         let mut tree = Tree::default();
         for (name, bytes) in [("a", 500), ("b", 30), ("c", 200), ("d", 4)] {
-            let node = tree.child(Tree::ROOT, name, Colour::Mine);
+            let node = tree.get_or_add_child(Tree::ROOT, name, Colour::Mine);
             tree.add(node, bytes << 10);
         }
-        assert_eq!(bounded(&tree, 3).lines(), ["a 512000", "c 204800", "… 2 more (34.0 KiB) 34816"],);
-        assert_eq!(bounded(&tree, 4).lines().len(), 4);
+        assert_eq!(
+            bound_tree(&tree, 3).format_lines(),
+            ["a 512000", "c 204800", "… 2 more (34.0 KiB) 34816"],
+        );
+        assert_eq!(bound_tree(&tree, 4).format_lines().len(), 4);
     }
 }

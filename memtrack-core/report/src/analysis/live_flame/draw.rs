@@ -1,7 +1,7 @@
 //! Draws the flame graph with inferno. This module decides on its contents and colours.
 
 use super::tree::Colour;
-use super::{LiveFlame, MAX_RECTANGLES, escaped_label};
+use super::{LiveFlame, MAX_RECTANGLES, escape_label};
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use std::io::{self, Write};
@@ -32,13 +32,13 @@ impl Colour {
 /// Returns an error if `out` cannot be written to.
 pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     // Leave room for the root rectangle, which inferno adds.
-    let tree = flame.bounded_tree(MAX_RECTANGLES - 1);
+    let tree = flame.build_bounded_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
     // The root has no name.
     palette.insert("", Colour::Device.rgb());
     palette.insert("all", Colour::Device.rgb());
     for node in &tree.nodes[1..] {
-        palette.insert(escaped_label(&node.label), node.colour.rgb());
+        palette.insert(escape_label(&node.label), node.colour.rgb());
     }
     let mut options = Options::default();
     options.title = flame.title();
@@ -55,8 +55,8 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     options.text_truncate_direction = TextTruncateDirection::Right;
     // The rectangles have already been selected.
     options.min_width = 0.0;
-    let mut lines = tree.lines();
-    shrink(&mut lines);
+    let mut lines = tree.format_lines();
+    halve_numbers(&mut lines);
     if lines.is_empty() {
         lines.push("(nothing was live) 1".to_owned());
     }
@@ -65,7 +65,7 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
 
 /// Halves all numbers until their sum has at most [`MAX_SUM_BITS`] bits, because an untrusted file may contain any
 /// numbers.
-fn shrink(lines: &mut Vec<String>) {
+fn halve_numbers(lines: &mut Vec<String>) {
     let number =
         |line: &String| line.rsplit_once(' ').and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or(0);
     let all: u128 = lines.iter().map(|line| u128::from(number(line))).sum();

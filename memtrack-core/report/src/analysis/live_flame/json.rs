@@ -80,12 +80,12 @@ pub struct FlameFrame {
 impl LiveFlame {
     /// Returns all data behind the flame graph.
     pub fn rows(&self) -> FlameMoment {
-        FlameMoment { devices: self.devices.iter().map(device).collect() }
+        FlameMoment { devices: self.devices.iter().map(device_to_flame).collect() }
     }
 }
 
-fn device(device: &LiveStacks) -> FlameDevice {
-    let mut stacks: Vec<FlameStack> = device.stacks.iter().map(stack).collect();
+fn device_to_flame(device: &LiveStacks) -> FlameDevice {
+    let mut stacks: Vec<FlameStack> = device.stacks.iter().map(stack_to_flame).collect();
     // Stacks with equal bytes keep the order in which they first appeared.
     stacks.sort_by_key(|stack| Reverse(stack.requested_bytes));
     FlameDevice {
@@ -102,7 +102,7 @@ fn device(device: &LiveStacks) -> FlameDevice {
     }
 }
 
-fn stack(stack: &LiveStack) -> FlameStack {
+fn stack_to_flame(stack: &LiveStack) -> FlameStack {
     let frame = |(frame, owner): &(Frame, Owner)| {
         let mut answer = FrameAnswer::from(frame);
         // PyTorch writes `??` for an unknown file and 0 for an unknown line.

@@ -111,12 +111,12 @@ impl LiveFlame {
     /// Returns a line `frame;frame;… bytes` for each stack, outermost function first. If there are several devices, the
     /// outermost frame is the device. All stacks are included.
     pub fn folded(&self) -> Vec<String> {
-        self.tree(|device| device.name.clone()).lines()
+        self.build_tree(|device| device.name.clone()).format_lines()
     }
 
     /// Returns the lines for an image of at most `rectangles` rectangles, in which the smallest functions are merged.
     pub fn bounded(&self, rectangles: usize) -> Vec<String> {
-        self.bounded_tree(rectangles).lines()
+        self.build_bounded_tree(rectangles).format_lines()
     }
 
     /// Returns the title of the image, e.g. `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first
@@ -137,16 +137,16 @@ impl LiveFlame {
 
     /// Returns the tree to draw. If there are several devices, the frame of each device states its bytes and its
     /// moment.
-    fn bounded_tree(&self, rectangles: usize) -> Tree {
-        bound::bounded(&self.tree(|device| device.title(&device.name)), rectangles)
+    fn build_bounded_tree(&self, rectangles: usize) -> Tree {
+        bound::bound_tree(&self.build_tree(|device| device.title(&device.name)), rectangles)
     }
 
-    fn tree(&self, name: impl Fn(&LiveStacks) -> String) -> Tree {
+    fn build_tree(&self, name: impl Fn(&LiveStacks) -> String) -> Tree {
         let mut tree = Tree::default();
         for device in &self.devices {
             let root = match self.devices.len() {
                 1 => Tree::ROOT,
-                _ => tree.child(Tree::ROOT, &name(device), Colour::Device),
+                _ => tree.get_or_add_child(Tree::ROOT, &name(device), Colour::Device),
             };
             for stack in &device.stacks {
                 let mut node = root;
@@ -155,15 +155,19 @@ impl LiveFlame {
                     let label = short(frame);
                     // Merge a function with its caller if both have the same label, as in recursive calls.
                     if tree.label(node) != label {
-                        node = tree.child(node, &label, colour);
+                        node = tree.get_or_add_child(node, &label, colour);
                     }
                 }
                 if stack.frames.is_empty() {
-                    node =
-                        tree.child(node, if stack.older { OLDER_BLOCKS } else { NO_STACK }, Colour::Unknown);
+                    node = tree.get_or_add_child(
+                        node,
+                        if stack.older { OLDER_BLOCKS } else { NO_STACK },
+                        Colour::Unknown,
+                    );
                 }
                 if let Some((frame, _)) = &stack.freed_at {
-                    node = tree.child(node, &format!("freed at {}", short(frame)), Colour::Unknown);
+                    node =
+                        tree.get_or_add_child(node, &format!("freed at {}", short(frame)), Colour::Unknown);
                 }
                 tree.add(node, stack.bytes);
             }
@@ -320,7 +324,7 @@ fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Ow
 }
 
 /// Replaces characters in a name that would separate frames or lines or that are not allowed in XML.
-pub(in crate::analysis) fn escaped_label(name: &str) -> String {
+pub(in crate::analysis) fn escape_label(name: &str) -> String {
     printable(name).replace(';', ":")
 }
 

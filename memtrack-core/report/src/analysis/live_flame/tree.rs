@@ -1,6 +1,6 @@
 //! A tree of stacks, in which stacks with the same outermost frames share nodes.
 
-use super::escaped_label;
+use super::escape_label;
 use std::collections::HashMap;
 
 /// The kind of a rectangle, which determines its colour.
@@ -55,7 +55,12 @@ impl Tree {
     pub(in crate::analysis) const ROOT: usize = 0;
 
     /// Returns the child of `parent` with this label, creating it if it does not exist.
-    pub(in crate::analysis) fn child(&mut self, parent: usize, label: &str, colour: Colour) -> usize {
+    pub(in crate::analysis) fn get_or_add_child(
+        &mut self,
+        parent: usize,
+        label: &str,
+        colour: Colour,
+    ) -> usize {
         let next = self.nodes.len();
         let child = *self.children.entry((parent, label.to_owned())).or_insert(next);
         if child == next {
@@ -93,19 +98,19 @@ impl Tree {
     }
 
     /// Returns a line `frame;frame;… bytes` for each node with bytes of its own, sorted by name.
-    pub(in crate::analysis) fn lines(&self) -> Vec<String> {
+    pub(in crate::analysis) fn format_lines(&self) -> Vec<String> {
         let with_bytes = (1..self.nodes.len()).filter(|&node| self.nodes[node].own > 0);
-        let line = |node| format!("{} {}", self.path(node), self.nodes[node].own);
+        let line = |node| format!("{} {}", self.node_path(node), self.nodes[node].own);
         let mut lines: Vec<String> = with_bytes.map(line).collect();
         lines.sort_unstable();
         lines
     }
 
-    fn path(&self, node: usize) -> String {
+    fn node_path(&self, node: usize) -> String {
         let mut path = Vec::with_capacity(self.nodes[node].depth);
         let mut at = node;
         while at != Self::ROOT {
-            path.push(escaped_label(&self.nodes[at].label));
+            path.push(escape_label(&self.nodes[at].label));
             at = self.nodes[at].parent;
         }
         path.reverse();

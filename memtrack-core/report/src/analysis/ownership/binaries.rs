@@ -2,7 +2,7 @@
 //! and neither are functions in other libraries without debug information. Functions in the program itself are the
 //! user's, unless a more specific rule applies.
 
-use super::{Owner, Verdict, on_path, table};
+use super::{Owner, Verdict, matches_path, table};
 use crate::analysis::framework_operators::matches;
 use crate::analysis::torch_stacks::ParsedFrame;
 use memtrack_model::paths::{file_name, is_library, with_slashes};
@@ -34,7 +34,7 @@ impl<'a> FrameBinary<'a> {
             None if is_in_place_of_file => (with_slashes(line.file), BinaryPart::Library),
             None => return None,
         };
-        let linked = linked(&path);
+        let linked = other_usr_path(&path);
         Some(Self { path, linked, part, is_in_place_of_file })
     }
 
@@ -63,7 +63,7 @@ impl<'a> FrameBinary<'a> {
     }
 
     /// Returns the owner of a function with this source file, if it can be determined from the binary.
-    pub(super) fn verdict(&self, file: &str) -> Option<Verdict> {
+    pub(super) fn judge(&self, file: &str) -> Option<Verdict> {
         let has_source = file.contains('/');
         let name = file_name(&self.path);
         if table::INTERPRETERS.iter().any(|glob| matches(glob, name)) {
@@ -99,7 +99,7 @@ impl<'a> FrameBinary<'a> {
     }
 
     fn is_in(&self, folder: &str) -> bool {
-        self.paths().any(|path| on_path(folder, path))
+        self.paths().any(|path| matches_path(folder, path))
     }
 
     /// Returns the paths of the binary.
@@ -109,7 +109,7 @@ impl<'a> FrameBinary<'a> {
 }
 
 /// Returns the equivalent path with or without the prefix `/usr`, for folders that may be symbolic links.
-fn linked(path: &str) -> Option<String> {
+fn other_usr_path(path: &str) -> Option<String> {
     let is_linked = |path: &str| ["/lib", "/bin", "/sbin"].iter().any(|folder| path.starts_with(folder));
     if is_linked(path) {
         return Some(format!("/usr{path}"));

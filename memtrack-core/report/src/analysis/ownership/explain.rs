@@ -1,6 +1,6 @@
 //! Explains why a report names a line, by giving the owner of each frame in a stack and the rule that determined it.
 
-use super::{JudgedFrame, Owner, Rules, StackOwner, owned, short};
+use super::{JudgedFrame, Owner, Rules, StackOwner, short, stack_owner};
 use memtrack_model::Frame;
 use memtrack_model::answer::FrameAnswer;
 use memtrack_model::units::{printable, shorten_middle};
@@ -21,7 +21,7 @@ impl Rules {
     pub fn explain<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Explanation {
         let judged: Vec<JudgedFrame> = stack.into_iter().map(|frame| JudgedFrame::new(frame, self)).collect();
         let judged: Vec<&JudgedFrame> = judged.iter().collect();
-        let owned = owned::of(&judged);
+        let owned = stack_owner::find_owner(&judged);
         let in_torch = judged.iter().any(|judged| judged.is_torch);
         let row = |(owner, judged): (Owner, &&JudgedFrame)| {
             let rule = match (owner, judged.verdict.owner) {
@@ -37,7 +37,10 @@ impl Rules {
             };
             (owner, rule.to_owned(), judged.frame.clone())
         };
-        Explanation { frames: owned::owners(&judged).into_iter().zip(&judged).map(row).collect(), owned }
+        Explanation {
+            frames: stack_owner::frame_owners(&judged).into_iter().zip(&judged).map(row).collect(),
+            owned,
+        }
     }
 }
 

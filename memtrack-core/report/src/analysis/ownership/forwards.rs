@@ -42,7 +42,7 @@ impl ForwardLines {
 
     /// Returns the line that created the autograd node whose function is `node`.
     pub(super) fn line_of(&self, node: &Frame) -> Option<&Frame> {
-        self.lines.get(node_of(&node.function)?)
+        self.lines.get(node_class(&node.function)?)
     }
 }
 
@@ -60,14 +60,15 @@ struct Search {
 impl Search {
     /// Visits a stack, innermost frame first; `line` returns the line in the user's code that the stack contains.
     fn visit(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
-        if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
+        if let Some(node) = frames.iter().find_map(|frame| node_class(&frame.function)) {
             if !self.calls.keys().any(|operator| creates_node(operator, node)) {
                 self.older.insert(node.to_owned());
             }
             self.nodes.insert(node.to_owned());
             return;
         }
-        let operators: Vec<&str> = frames.iter().filter_map(|frame| operator_of(&frame.function)).collect();
+        let operators: Vec<&str> =
+            frames.iter().filter_map(|frame| created_operator(&frame.function)).collect();
         // Optimizers compute without creating autograd nodes.
         if operators.is_empty() || TorchStack::of(frames).phase == Some(Phase::Optimizer) {
             return;
@@ -101,18 +102,20 @@ impl Search {
 /// Returns whether the snapshot contains a function of any autograd node.
 fn has_nodes(snapshot: &Snapshot) -> bool {
     let names = (0..snapshot.frames.len() as u32).map(memtrack_model::snapshot::FrameId);
-    names.map(|frame| snapshot.strings.get(snapshot.frames.name(frame))).any(|name| node_of(&name).is_some())
+    names
+        .map(|frame| snapshot.strings.get(snapshot.frames.name(frame)))
+        .any(|name| node_class(&name).is_some())
 }
 
 /// Extracts the class of an autograd node from the name of its function, e.g. `BmmBackward0` from
 /// `torch::autograd::generated::BmmBackward0::apply(…)`.
-fn node_of(function: &str) -> Option<&str> {
+fn node_class(function: &str) -> Option<&str> {
     let (node, rest) = function.strip_prefix(NODE_PREFIX)?.split_once("::")?;
     (rest.starts_with("apply(") && node.contains("Backward")).then_some(node)
 }
 
 /// Extracts the operator, such as `mul_Tensor`, from the name of the function that creates its autograd node.
-fn operator_of(function: &str) -> Option<&str> {
+fn created_operator(function: &str) -> Option<&str> {
     let at = function.find(NODE_CREATION_PREFIX)? + NODE_CREATION_PREFIX.len();
     let name = function[at..].split(['(', '<']).next()?;
     // The prefix may also occur in template arguments.
@@ -148,56 +151,65 @@ fn creates_node(operator: &str, node: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn native(function: &str) -> Frame {
+    fn native_frame(function: &str) -> Frame {
         Frame { function: function.into(), ..Frame::default() }
     }
 
-    fn line(number: u32) -> Option<Frame> {
+    fn line_frame(number: u32) -> Option<Frame> {
         let file = Some("/home/kim/model.py".to_owned());
         Some(Frame { function: "forward".into(), file, line: Some(number), binary: None })
     }
 
-    fn forward(operator: &str) -> Vec<Frame> {
+    fn forward_stack(operator: &str) -> Vec<Frame> {
         vec![
-            native("at::_ops::x::call(at::Tensor const&)"),
-            native(&format!("{NODE_CREATION_PREFIX}{operator}(c10::DispatchKeySet)")),
+            native_frame("at::_ops::x::call(at::Tensor const&)"),
+            native_frame(&format!("{NODE_CREATION_PREFIX}{operator}(c10::DispatchKeySet)")),
         ]
     }
 
-    fn backward(node: &str) -> Vec<Frame> {
-        vec![native(&format!("{NODE_PREFIX}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
+    fn backward_stack(node: &str) -> Vec<Frame> {
+        vec![
+            native_frame(&format!("{NODE_PREFIX}{node}::apply(std::vector<at::Tensor>&&)")),
+            native_frame("clone"),
+        ]
     }
 
     /// Returns the line that is found for `node`; each entry in `stacks` is either an operator with its line or a node.
-    fn found(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
+    fn found_line(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
         let mut search = Search::default();
         for &(name, number) in stacks {
             match number {
-                0 if name.contains("Backward") => search.visit(&backward(name), || None),
-                0 => search.visit(&forward(name), || None),
-                _ => search.visit(&forward(name), || line(number)),
+                0 if name.contains("Backward") => search.visit(&backward_stack(name), || None),
+                0 => search.visit(&forward_stack(name), || None),
+                _ => search.visit(&forward_stack(name), || line_frame(number)),
             }
         }
-        search.finish().line_of(&backward(node)[0]).and_then(|frame| frame.line)
+        search.finish().line_of(&backward_stack(node)[0]).and_then(|frame| frame.line)
     }
 
     #[test]
     fn the_only_line_that_calls_an_operator_created_its_nodes() {
         let stacks = [("bmm", 39), ("exp", 40), ("bmm", 39), ("BmmBackward0", 0)];
-        assert_eq!(found(&stacks, "BmmBackward0"), Some(39));
-        assert_eq!(found(&stacks, "ExpBackward0"), None, "no such node ran");
+        assert_eq!(found_line(&stacks, "BmmBackward0"), Some(39));
+        assert_eq!(found_line(&stacks, "ExpBackward0"), None, "no such node ran");
     }
 
     #[test]
     fn a_node_with_several_or_unknown_candidate_lines_has_no_line() {
-        assert_eq!(found(&[("bmm", 39), ("bmm", 52), ("BmmBackward0", 0)], "BmmBackward0"), None);
-        assert_eq!(found(&[("bmm", 39), ("bmm", 0), ("BmmBackward0", 0)], "BmmBackward0"), None);
-        assert_eq!(found(&[("mul_Tensor", 3), ("mul_Scalar", 4), ("MulBackward0", 0)], "MulBackward0"), None);
+        assert_eq!(found_line(&[("bmm", 39), ("bmm", 52), ("BmmBackward0", 0)], "BmmBackward0"), None);
+        assert_eq!(found_line(&[("bmm", 39), ("bmm", 0), ("BmmBackward0", 0)], "BmmBackward0"), None);
+        assert_eq!(
+            found_line(&[("mul_Tensor", 3), ("mul_Scalar", 4), ("MulBackward0", 0)], "MulBackward0"),
+            None
+        );
     }
 
     #[test]
     fn a_node_that_ran_before_its_operator_was_recorded_has_no_line() {
-        assert_eq!(found(&[("BmmBackward0", 0), ("bmm", 39), ("BmmBackward0", 0)], "BmmBackward0"), None);
+        assert_eq!(
+            found_line(&[("BmmBackward0", 0), ("bmm", 39), ("BmmBackward0", 0)], "BmmBackward0"),
+            None
+        );
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod binaries;
 mod explain;
 mod forwards;
 mod names;
-mod owned;
 mod owners;
+mod stack_owner;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,11 +28,11 @@ pub use explain::{ExplainedAnswer, Explanation, JudgedAnswer};
 pub use forwards::ForwardLines;
 use memtrack_model::Frame;
 use memtrack_model::paths::{is_separator, with_slashes};
-use names::crate_of;
-pub(crate) use names::plain;
+use names::crate_name;
+pub(crate) use names::qualified_path;
 pub use names::short;
-pub use owned::StackOwner;
 pub use owners::Owners;
+pub use stack_owner::StackOwner;
 use std::borrow::Cow;
 
 /// The owner of a frame.
@@ -122,16 +122,16 @@ impl Rules {
     /// Assigns code that matches `glob` to the user.
     #[must_use]
     pub fn mine(self, glob: impl Into<String>) -> Self {
-        self.with(glob.into(), Owner::Mine)
+        self.with_glob(glob.into(), Owner::Mine)
     }
 
     /// Assigns code that matches `glob` to a framework.
     #[must_use]
     pub fn not_mine(self, glob: impl Into<String>) -> Self {
-        self.with(glob.into(), Owner::Framework)
+        self.with_glob(glob.into(), Owner::Framework)
     }
 
-    fn with(mut self, glob: String, owner: Owner) -> Self {
+    fn with_glob(mut self, glob: String, owner: Owner) -> Self {
         let glob = glob.strip_prefix("./").map_or(glob.clone(), str::to_owned);
         self.globs.push(UserGlob { glob, owner, level: 0 });
         self
@@ -149,7 +149,7 @@ impl Rules {
     pub fn judge(&self, frame: &Frame) -> Verdict {
         let line = ParsedFrame::of(frame);
         let binary = FrameBinary::of(frame, &line);
-        let (file, path) = (source(&line, binary.as_ref()), path_of(&line));
+        let (file, path) = (source(&line, binary.as_ref()), function_path(&line));
         if let Some(own) = self.rule_of_function(&file, &path) {
             return own.verdict();
         }
@@ -171,14 +171,15 @@ impl Rules {
         let line = ParsedFrame::of(frame);
         let binary = FrameBinary::of(frame, &line);
         let file = source(&line, binary.as_ref());
-        self.rule_of_function(&file, &path_of(&line)).is_some()
+        self.rule_of_function(&file, &function_path(&line)).is_some()
             || binary.is_some_and(|binary| self.rule_of_binary(&binary, &file).is_some())
     }
 
     /// Returns the user's glob that takes precedence for a function, which is the longest matching glob on the lowest
     /// level with a match.
     fn rule_of_function(&self, file: &str, path: &str) -> Option<&UserGlob> {
-        let matching = self.globs.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
+        let matching =
+            self.globs.iter().filter(|own| matches_path(&own.glob, file) || matches_name(&own.glob, path));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
@@ -192,7 +193,7 @@ impl Rules {
     /// For many stacks, use [`Owners`], which caches the owners of frames.
     pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> StackOwner {
         let judged: Vec<JudgedFrame> = stack.into_iter().map(|frame| JudgedFrame::new(frame, self)).collect();
-        owned::of(&judged.iter().collect::<Vec<_>>())
+        stack_owner::find_owner(&judged.iter().collect::<Vec<_>>())
     }
 }
 
@@ -238,17 +239,19 @@ fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&FrameBinary<'_>>) -> Cow<'
 }
 
 /// Returns the function's path in the form that rules are compared with.
-fn path_of(line: &ParsedFrame<'_>) -> String {
-    if line.is_python { line.function.to_owned() } else { plain(line.function) }
+fn function_path(line: &ParsedFrame<'_>) -> String {
+    if line.is_python { line.function.to_owned() } else { qualified_path(line.function) }
 }
 
 fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
     for row in table::PYTHON_NOISE {
-        if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
+        if matches_path(row.path, file)
+            && row.functions.iter().any(|function| matches(function, line.method()))
+        {
             return Verdict::by_rule(Owner::Noise, row.what);
         }
     }
-    if let Some(verdict) = by_path(table::PYTHON_PATHS, file) {
+    if let Some(verdict) = verdict_by_path(table::PYTHON_PATHS, file) {
         return verdict;
     }
     if is_in_python_on_windows(line.file) {
@@ -289,16 +292,16 @@ fn judge_native(
     if is_allocator_entry(function) {
         return Verdict::by_rule(Noise, "the entry point of an allocator");
     }
-    if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
+    if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| matches_name(glob, path)) {
         return Verdict::by_rule(Noise, *what);
     }
     if let Some(own) = own.filter(|own| own.owner == Framework) {
         return own.verdict();
     }
-    if let Some(verdict) = by_path(table::NATIVE_PATHS, file) {
+    if let Some(verdict) = verdict_by_path(table::NATIVE_PATHS, file) {
         return verdict;
     }
-    if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| on_name(glob, path)) {
+    if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| matches_name(glob, path)) {
         return Verdict::by_rule(Framework, *what);
     }
     // Functions in libraries without debug information have a file name without any folders.
@@ -312,7 +315,7 @@ fn judge_native(
     if let Some(own) = own {
         return own.verdict();
     }
-    if let Some(verdict) = binary.and_then(|binary| binary.verdict(file)) {
+    if let Some(verdict) = binary.and_then(|binary| binary.judge(file)) {
         return verdict;
     }
     if has_source {
@@ -321,7 +324,7 @@ fn judge_native(
     if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::by_rule(Framework, *what);
     }
-    let rule = match crate_of(path) {
+    let rule = match crate_name(path) {
         Some(name) => Cow::from(format!("no rule matches {name}")),
         None => "a function without a source file".into(),
     };
@@ -329,14 +332,14 @@ fn judge_native(
 }
 
 /// Returns the verdict of the first row in a table whose path matches.
-fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
-    let (_, owner, what) = table.iter().find(|(glob, ..)| on_path(glob, file))?;
+fn verdict_by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
+    let (_, owner, what) = table.iter().find(|(glob, ..)| matches_path(glob, file))?;
     Some(Verdict::by_rule(*owner, *what))
 }
 
 /// Returns whether `glob` matches the file. A glob may start at any folder of the path, and a folder matches everything
 /// below it.
-pub(crate) fn on_path(glob: &str, file: &str) -> bool {
+pub(crate) fn matches_path(glob: &str, file: &str) -> bool {
     let (glob, file) = (with_slashes(glob), with_slashes(file));
     let (glob, file) = (glob.trim_end_matches('/'), &*file);
     if file.is_empty() || glob.is_empty() || !may_match(glob, file) {
@@ -347,7 +350,7 @@ pub(crate) fn on_path(glob: &str, file: &str) -> bool {
 }
 
 /// Returns whether `glob` matches the function's path. A module matches everything in it.
-pub(crate) fn on_name(glob: &str, path: &str) -> bool {
+pub(crate) fn matches_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
     if glob.is_empty() || glob.contains(is_separator) || !may_match(glob, path) {
         return false;

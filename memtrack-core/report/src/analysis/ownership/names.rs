@@ -1,19 +1,19 @@
 //! Names of Python, Rust, C++ and C functions, both in the form that rules are compared with and in readable form.
 
 use super::Owner;
-use crate::analysis::torch_stacks::{ParsedFrame, built_in, operator};
+use crate::analysis::torch_stacks::{ParsedFrame, built_in_name, operator};
 use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_symbols::names::plain_path;
 
 /// Returns the plain path of a native function, e.g. `at::native::add` for
 /// `at::Tensor at::native::add<float>(at::Tensor const&)`.
-pub(crate) fn plain(function: &str) -> String {
-    plain_path(without_signature(function))
+pub(crate) fn qualified_path(function: &str) -> String {
+    plain_path(strip_signature(function))
 }
 
 /// Strips the return type and parameters from the name of a C++ function; returns any other name as it is.
-fn without_signature(function: &str) -> &str {
+fn strip_signature(function: &str) -> &str {
     const ANONYMOUS: &str = "(anonymous namespace)";
     let bytes = function.as_bytes();
     let (mut depth, mut start, mut at) = (0usize, 0, 0);
@@ -40,7 +40,7 @@ fn without_signature(function: &str) -> &str {
 }
 
 /// Returns the crate or outermost namespace of a path.
-pub(super) fn crate_of(path: &str) -> Option<&str> {
+pub(super) fn crate_name(path: &str) -> Option<&str> {
     path.split_once("::").map(|(first, _)| first).filter(|first| !first.is_empty())
 }
 
@@ -69,24 +69,24 @@ pub fn short(frame: &Frame) -> String {
     let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
     let number = line.line.filter(|&number| number > 0);
     if line.is_python {
-        return with_location(file, number, line.function);
+        return format_with_location(file, number, line.function);
     }
-    if let Some(function) = built_in(frame) {
+    if let Some(function) = built_in_name(frame) {
         return function;
     }
     if let Some(operator) = operator(line.function) {
         return format!("aten::{operator}");
     }
-    let path = plain(line.function);
+    let path = qualified_path(line.function);
     let path = path.replace("(anonymous namespace)::", "");
     // If there is a file, the modules in the path would be redundant; otherwise, they are the only location.
     match (file, number) {
-        (Some(file), Some(_)) => with_location(Some(file), number, last_segments(&path)),
+        (Some(file), Some(_)) => format_with_location(Some(file), number, last_segments(&path)),
         _ => path,
     }
 }
 
-fn with_location(file: Option<&str>, line: Option<u32>, function: &str) -> String {
+fn format_with_location(file: Option<&str>, line: Option<u32>, function: &str) -> String {
     match (file, line) {
         (Some(file), Some(line)) => format!("{file}:{line} {function}"),
         (Some(file), None) => format!("{file} {function}"),
@@ -133,7 +133,7 @@ mod tests {
             ("(anonymous namespace)", "(anonymous namespace)"),
             ("", ""),
         ] {
-            assert_eq!(plain(function), path, "{function}");
+            assert_eq!(qualified_path(function), path, "{function}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Determines the owners of many stacks, judging the functions at each address only once.
 
-use super::{ForwardLines, JudgedFrame, Owner, Rules, StackOwner, owned};
+use super::{ForwardLines, JudgedFrame, Owner, Rules, StackOwner, stack_owner};
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Adds the line from the forward pass if the stack has no line in the user's code.
-    fn with_forward(&self, mut owned: StackOwner) -> StackOwner {
+    fn add_forward_line(&self, mut owned: StackOwner) -> StackOwner {
         if owned.mine.is_none()
             && let Some(node) = &owned.called
         {
@@ -48,20 +48,21 @@ impl<'a> Owners<'a> {
     /// Returns the owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys),
     /// innermost first.
     pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> StackOwner {
-        let stack = self.judged(keys, symbols);
-        let owned = owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>());
-        self.with_forward(owned)
+        let stack = self.judge(keys, symbols);
+        let owned =
+            stack_owner::find_owner(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>());
+        self.add_forward_line(owned)
     }
 
     /// Returns the functions of the stack with these keys, innermost first, along with their owners.
     pub fn functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<(Frame, Owner)> {
-        let stack = self.judged(keys, symbols);
+        let stack = self.judge(keys, symbols);
         let stack: Vec<&JudgedFrame> = stack.iter().flat_map(|functions| functions.iter()).collect();
-        let owners = owned::owners(&stack);
+        let owners = stack_owner::frame_owners(&stack);
         stack.iter().map(|judged| judged.frame.clone()).zip(owners).collect()
     }
 
-    fn judged(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Rc<[JudgedFrame]>> {
+    fn judge(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Rc<[JudgedFrame]>> {
         let rules = self.rules;
         let mut judged = |key: u64| {
             let functions = self.known.entry(key).or_insert_with(|| {
@@ -74,9 +75,9 @@ impl<'a> Owners<'a> {
 
     /// Returns the owner of the stack that consists of these functions, innermost first.
     pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> StackOwner {
-        let stack = self.judged_by_name(frames);
-        let owned = owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
-        self.with_forward(owned)
+        let stack = self.judge_by_name(frames);
+        let owned = stack_owner::find_owner(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
+        self.add_forward_line(owned)
     }
 
     /// Returns the owner of each function in the stack that consists of these functions, innermost first.
@@ -85,11 +86,11 @@ impl<'a> Owners<'a> {
         &mut self,
         frames: impl IntoIterator<Item = &'f Frame>,
     ) -> Vec<Owner> {
-        let stack = self.judged_by_name(frames);
-        owned::owners(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>())
+        let stack = self.judge_by_name(frames);
+        stack_owner::frame_owners(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>())
     }
 
-    fn judged_by_name<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Vec<Rc<JudgedFrame>> {
+    fn judge_by_name<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Vec<Rc<JudgedFrame>> {
         let rules = self.rules;
         let mut judged = |frame: &Frame| match self.named.get(frame) {
             Some(judged) => Rc::clone(judged),

@@ -59,14 +59,14 @@ pub(super) struct Cuts<'a> {
 }
 
 impl Cuts<'_> {
-    fn bins(&self) -> usize {
+    fn bin_count(&self) -> usize {
         if self.end > self.begin { self.bins.max(1) } else { 1 }
     }
 
     /// Returns the last tick that belongs to a bin.
-    fn end_of(&self, bin: usize) -> u64 {
+    fn bin_end(&self, bin: usize) -> u64 {
         let span = u128::from(self.end.saturating_sub(self.begin));
-        self.begin + (span * (bin as u128 + 1) / self.bins() as u128) as u64
+        self.begin + (span * (bin as u128 + 1) / self.bin_count() as u128) as u64
     }
 }
 
@@ -106,9 +106,9 @@ impl Curve {
             if ended[row] != NONE {
                 change -= i128::from(lifetimes[ended[row] as usize].bytes);
             }
-            requested.event(row, tick, change);
+            requested.visit_event(row, tick, change);
             if let Some(reserved) = &mut reserved {
-                reserved.event(row, tick, reserved::reserved_change(snapshot, row));
+                reserved.visit_event(row, tick, reserved::reserved_change(snapshot, row));
             }
         }
         Self { requested: requested.finish(), reserved: reserved.map(LevelTracker::finish) }
@@ -163,22 +163,22 @@ impl<'a> LevelTracker<'a> {
                 most: before,
             },
             bins: Section {
-                done: Vec::with_capacity(cuts.bins()),
+                done: Vec::with_capacity(cuts.bin_count()),
                 is_open: true,
-                next: cuts.end_of(0),
+                next: cuts.bin_end(0),
                 most: before,
             },
         }
     }
 
     #[inline]
-    fn event(&mut self, row: usize, tick: u64, change: i128) {
+    fn visit_event(&mut self, row: usize, tick: u64, change: i128) {
         if tick > self.bins.next {
-            self.bins_until(tick);
+            self.complete_bins(tick);
         }
         // An event at the tick at which a step ends still belongs to that step.
         if tick > self.steps.next {
-            self.steps_until(tick);
+            self.complete_steps(tick);
         }
         if change == 0 {
             return;
@@ -192,25 +192,25 @@ impl<'a> LevelTracker<'a> {
     }
 
     /// Completes the bins that end before `tick`.
-    fn bins_until(&mut self, tick: u64) {
-        while tick > self.bins.next && self.bins.done.len() + 1 < self.cuts.bins() {
-            self.bins.done.push(clamped(self.bins.most));
-            (self.bins.most, self.bins.next) = (self.level, self.cuts.end_of(self.bins.done.len()));
+    fn complete_bins(&mut self, tick: u64) {
+        while tick > self.bins.next && self.bins.done.len() + 1 < self.cuts.bin_count() {
+            self.bins.done.push(clamp(self.bins.most));
+            (self.bins.most, self.bins.next) = (self.level, self.cuts.bin_end(self.bins.done.len()));
         }
-        if self.bins.done.len() + 1 == self.cuts.bins() {
+        if self.bins.done.len() + 1 == self.cuts.bin_count() {
             self.bins.next = u64::MAX;
         }
     }
 
     /// Starts the steps that start before `tick`, and completes those that end before it.
-    fn steps_until(&mut self, tick: u64) {
+    fn complete_steps(&mut self, tick: u64) {
         while tick > self.steps.next {
             let Some(step) = self.cuts.steps.get(self.steps.done.len()) else {
                 self.steps.next = u64::MAX;
                 return;
             };
             if self.steps.is_open {
-                self.steps.done.push((clamped(self.steps.most), clamped(self.level)));
+                self.steps.done.push((clamp(self.steps.most), clamp(self.level)));
                 let next = self.cuts.steps.get(self.steps.done.len());
                 self.steps.next = next.map_or(u64::MAX, |next| next.begin);
             } else {
@@ -222,22 +222,22 @@ impl<'a> LevelTracker<'a> {
     }
 
     fn finish(mut self) -> Levels {
-        while self.bins.done.len() < self.cuts.bins() {
-            self.bins.done.push(clamped(self.bins.most));
+        while self.bins.done.len() < self.cuts.bin_count() {
+            self.bins.done.push(clamp(self.bins.most));
             self.bins.most = self.level;
         }
         let is_open = self.steps.is_open;
         for at in self.steps.done.len()..self.cuts.steps.len() {
             // Of the remaining steps, only the first can have started.
             let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
-            self.steps.done.push((clamped(most), clamped(self.level)));
+            self.steps.done.push((clamp(most), clamp(self.level)));
             self.steps.is_open = false;
         }
-        Levels { most: clamped(self.most), row: self.row, steps: self.steps.done, bins: self.bins.done }
+        Levels { most: clamp(self.most), row: self.row, steps: self.steps.done, bins: self.bins.done }
     }
 }
 
-fn clamped(bytes: i128) -> u64 {
+fn clamp(bytes: i128) -> u64 {
     u64::try_from(bytes.max(0)).unwrap_or(u64::MAX)
 }
 
@@ -245,38 +245,38 @@ fn clamped(bytes: i128) -> u64 {
 mod tests {
     use super::*;
 
-    fn levels(steps: &[(u64, u64)], bins: usize) -> Levels {
+    fn track_levels(steps: &[(u64, u64)], bins: usize) -> Levels {
         let steps: Vec<Step> = steps.iter().map(|&(begin, end)| Step { number: 0, begin, end }).collect();
         let cuts = Cuts { begin: 10, end: 40, steps: &steps, bins };
         let mut tracker = LevelTracker::new(5, &cuts);
         for (row, (tick, change)) in [(10, 10), (20, -8), (30, 40), (40, -47)].into_iter().enumerate() {
-            tracker.event(row, tick, change);
+            tracker.visit_event(row, tick, change);
         }
         tracker.finish()
     }
 
     #[test]
     fn the_highest_level_is_the_first_one_that_reached_it() {
-        let found = levels(&[], 1);
+        let found = track_levels(&[], 1);
         assert_eq!((found.most, found.row, found.steps), (47, Some(2), vec![]));
     }
 
     #[test]
     fn a_step_includes_the_memory_live_at_its_beginning() {
-        assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
-        assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
+        assert_eq!(track_levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
+        assert_eq!(track_levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
         // Steps without events: before the first event, between events, and after the last event.
         assert_eq!(
-            levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
+            track_levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
             [(5, 5), (15, 15), (15, 15), (0, 0)]
         );
-        assert_eq!(levels(&[(40, 40)], 1).steps, [(0, 0)]);
+        assert_eq!(track_levels(&[(40, 40)], 1).steps, [(0, 0)]);
     }
 
     #[test]
     fn a_time_without_events_keeps_the_previous_level() {
-        assert_eq!(levels(&[], 6).bins, [15, 15, 7, 47, 47, 47]);
-        assert_eq!(levels(&[], 1).bins, [47]);
-        assert_eq!(levels(&[], 30).bins.len(), 30);
+        assert_eq!(track_levels(&[], 6).bins, [15, 15, 7, 47, 47, 47]);
+        assert_eq!(track_levels(&[], 1).bins, [47]);
+        assert_eq!(track_levels(&[], 30).bins.len(), 30);
     }
 }

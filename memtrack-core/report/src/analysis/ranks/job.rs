@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Component, Path};
 
 /// The maximum number of names in a list.
-const MOST_NAMES: usize = 4;
+const MAX_NAMES: usize = 4;
 
 /// The reason why files cannot be compared as the ranks of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,18 +31,18 @@ impl fmt::Display for NotOneJob {
         const ADVICE: &str = "give the files of one job at a time";
         match self {
             Self::Jobs(jobs) => {
-                let jobs = list(jobs.iter().map(|(job, file)| format!("{job} ({file})")));
+                let jobs = format_names(jobs.iter().map(|(job, file)| format!("{job} ({file})")));
                 write!(f, "these are ranks of different jobs: {jobs}; {ADVICE}")
             }
             Self::Worlds(worlds) => {
-                let worlds = list(worlds.iter().map(|(world, file)| format!("{world} ({file})")));
+                let worlds = format_names(worlds.iter().map(|(world, file)| format!("{world} ({file})")));
                 write!(f, "these are of jobs with different numbers of ranks: {worlds}; {ADVICE}")
             }
             Self::Folders { rank, folders } => write!(
                 f,
                 "rank {rank} occurs once in each of {}: these are different jobs, one at different times, \
                  or nodes that each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
-                list(folders.iter().cloned())
+                format_names(folders.iter().cloned())
             ),
         }
     }
@@ -51,17 +51,17 @@ impl fmt::Display for NotOneJob {
 impl std::error::Error for NotOneJob {}
 
 /// Formats the first few names, followed by how many more there are.
-pub(super) fn list(names: impl Iterator<Item = String>) -> String {
+pub(super) fn format_names(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
-    let shown = names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MOST_NAMES) {
+    let shown = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
 }
 
 /// Checks that nothing stated in the files contradicts their coming from one job.
-pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
+pub(super) fn check_job(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
     for rank in ranks {
@@ -81,7 +81,7 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
         return Ok(());
     }
     for (rank, files) in duplicate_ranks(ranks) {
-        let folders: BTreeSet<String> = files.iter().map(|file| folder(file)).collect();
+        let folders: BTreeSet<String> = files.iter().map(|file| folder_pattern(file)).collect();
         if folders.len() == files.len() {
             return Err(NotOneJob::Folders { rank, folders: folders.into_iter().collect() });
         }
@@ -101,7 +101,7 @@ fn duplicate_ranks(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
 }
 
 /// Returns the folder of a file, with `rank*` in place of any part that names a rank.
-fn folder(file: &str) -> String {
+fn folder_pattern(file: &str) -> String {
     let parent = Path::new(file).parent().unwrap_or(Path::new(""));
     let part = |part: Component<'_>| {
         let name = part.as_os_str().to_string_lossy().into_owned();
@@ -113,26 +113,29 @@ fn folder(file: &str) -> String {
 }
 
 /// Returns reasons to doubt that the files are ranks of one job, each with its evidence.
-pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
+pub(super) fn find_doubts(ranks: &[RankDigest]) -> Vec<String> {
     let mut doubts = Vec::new();
     for (rank, files) in duplicate_ranks(ranks) {
         doubts.push(format!(
             "rank {rank} occurs {} times: {}; each counts as a separate rank",
             files.len(),
-            list(files.iter().map(|&file| file.to_owned()))
+            format_names(files.iter().map(|&file| file.to_owned()))
         ));
     }
     if let Some(world) = ranks.iter().find_map(|rank| rank.name.world) {
         let beyond = ranks.iter().filter(|rank| rank.name.rank.is_some_and(|number| number >= world));
-        let beyond: Vec<String> = beyond.map(label).collect();
+        let beyond: Vec<String> = beyond.map(rank_label).collect();
         if !beyond.is_empty() {
-            doubts.push(format!("the job has {world} ranks, but there is also {}", list(beyond.into_iter())));
+            doubts.push(format!(
+                "the job has {world} ranks, but there is also {}",
+                format_names(beyond.into_iter())
+            ));
         }
     }
     let kinds: BTreeSet<bool> = ranks.iter().map(|rank| rank.is_pytorch).collect();
     if kinds.len() > 1 {
         let (few, what) =
-            minority(ranks, |rank| rank.is_pytorch, "PyTorch snapshots", "memtrack's recordings");
+            smaller_group(ranks, |rank| rank.is_pytorch, "PyTorch snapshots", "memtrack's recordings");
         doubts.push(format!("some are {what}, others are not: {few}"));
     }
     let programs: BTreeSet<&str> =
@@ -140,16 +143,16 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     if programs.len() > 1 {
         doubts.push(format!(
             "they are of different programs: {}",
-            list(programs.into_iter().map(str::to_owned))
+            format_names(programs.into_iter().map(str::to_owned))
         ));
     }
-    doubts.extend(foreign_ranks(ranks));
+    doubts.extend(describe_foreign_ranks(ranks));
     doubts
 }
 
 /// Returns the ranks for which `holds` is true or those for which it is false, whichever are fewer, along with their
 /// description.
-fn minority(
+fn smaller_group(
     ranks: &[RankDigest],
     holds: impl Fn(&RankDigest) -> bool,
     yes: &'static str,
@@ -157,12 +160,12 @@ fn minority(
 ) -> (String, &'static str) {
     let (with, without): (Vec<_>, Vec<_>) = ranks.iter().partition(|rank| holds(rank));
     let (few, what) = if with.len() < without.len() { (with, yes) } else { (without, no) };
-    (list(few.into_iter().map(label)), what)
+    (format_names(few.into_iter().map(rank_label)), what)
 }
 
 /// Returns a sentence about ranks that have nothing in common with most others because they ran another program or
 /// model.
-fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
+fn describe_foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
     let keys = |rank: &RankDigest| -> BTreeSet<String> {
         let groups = rank.devices.iter().flat_map(|device| device.at_peak.iter().chain(&device.at_end));
         // Unnamed functions do not show that programs are the same.
@@ -180,8 +183,12 @@ fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
     }
     let is_common = |key: &&String| times.get(*key).is_some_and(|&times| times * 2 > usual);
     let is_foreign = |keys: &BTreeSet<String>| !keys.is_empty() && !keys.iter().any(|key| is_common(&key));
-    let foreign: Vec<String> =
-        ranks.iter().zip(&all).filter(|(_, keys)| is_foreign(keys)).map(|(rank, _)| label(rank)).collect();
+    let foreign: Vec<String> = ranks
+        .iter()
+        .zip(&all)
+        .filter(|(_, keys)| is_foreign(keys))
+        .map(|(rank, _)| rank_label(rank))
+        .collect();
     if foreign.is_empty() {
         return None;
     }
@@ -189,13 +196,13 @@ fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
         true => "most ranks have no allocating line in common: are they of one job?".into(),
         false => format!(
             "no line that allocates in most ranks allocates in {}: from another job?",
-            list(foreign.into_iter())
+            format_names(foreign.into_iter())
         ),
     })
 }
 
 /// Returns the name of a rank: `rank 3`, or its file if its number is unknown.
-pub(super) fn label(rank: &RankDigest) -> String {
+pub(super) fn rank_label(rank: &RankDigest) -> String {
     rank.name.rank.map_or_else(|| rank.file.clone(), |number| format!("rank {number}"))
 }
 
@@ -205,8 +212,8 @@ mod tests {
 
     #[test]
     fn folders_that_differ_only_in_the_rank_are_the_same() {
-        assert_eq!(folder("run/rank3/part.pickle"), "run/rank*");
-        assert_eq!(folder("/data/a/rank3.pickle"), "/data/a");
-        assert_eq!(folder("rank3.pickle"), ".");
+        assert_eq!(folder_pattern("run/rank3/part.pickle"), "run/rank*");
+        assert_eq!(folder_pattern("/data/a/rank3.pickle"), "/data/a");
+        assert_eq!(folder_pattern("rank3.pickle"), ".");
     }
 }

@@ -253,10 +253,10 @@ impl Ranks {
     pub fn answer(&self) -> RanksAnswer {
         RanksAnswer {
             by: self.by.name(),
-            answer: self.sentences(),
+            answer: self.summary_sentences(),
             doubts: self.doubts.clone(),
-            ranks: self.ranks.iter().map(rank).collect(),
-            memories: self.memories.iter().map(|memory| self.memory(memory)).collect(),
+            ranks: self.ranks.iter().map(rank_to_answer).collect(),
+            memories: self.memories.iter().map(|memory| self.memory_to_answer(memory)).collect(),
             unread: self
                 .unread
                 .iter()
@@ -265,7 +265,7 @@ impl Ranks {
         }
     }
 
-    fn memory(&self, memory: &RanksMemory) -> RanksMemoryAnswer {
+    fn memory_to_answer(&self, memory: &RanksMemory) -> RanksMemoryAnswer {
         RanksMemoryAnswer {
             device: match (memory.is_host, memory.is_pinned, &*memory.name) {
                 (false, false, "device") => DeviceAnswer { name: "device".into(), ..DeviceAnswer::default() },
@@ -275,27 +275,27 @@ impl Ranks {
             measures: memory
                 .distributions
                 .iter()
-                .map(|(of, distribution)| measure(*of, distribution))
+                .map(|(of, distribution)| measure_to_answer(*of, distribution))
                 .collect(),
             cannot_tell: memory.cannot_tell.clone(),
-            outliers: memory.outliers.iter().map(|one| self.outlier(one)).collect(),
-            skew: memory.skew.as_ref().map(|skew| self.skew(skew)),
+            outliers: memory.outliers.iter().map(|one| self.outlier_to_answer(one)).collect(),
+            skew: memory.skew.as_ref().map(|skew| self.skew_to_answer(skew)),
         }
     }
 
-    fn outlier(&self, outlier: &Outlier) -> OutlierAnswer {
+    fn outlier_to_answer(&self, outlier: &Outlier) -> OutlierAnswer {
         OutlierAnswer {
             place: outlier.rank,
             rank: self.ranks[outlier.rank].name.rank,
             measure: outlier.measure.name(),
             own_bytes: outlier.bytes,
             median_bytes: outlier.median,
-            change_bytes: signed(outlier.by()),
-            why: outlier.why.iter().map(difference).collect(),
+            change_bytes: clamp_signed(outlier.by()),
+            why: outlier.why.iter().map(difference_to_answer).collect(),
         }
     }
 
-    fn skew(&self, skew: &Skew) -> SkewAnswer {
+    fn skew_to_answer(&self, skew: &Skew) -> SkewAnswer {
         let highest = |&(place, steps): &(usize, usize)| HighestRankAnswer {
             place,
             rank: self.ranks[place].name.rank,
@@ -303,13 +303,13 @@ impl Ranks {
         };
         SkewAnswer {
             name: skew.name.clone(),
-            steps: skew.steps.iter().map(step).collect(),
+            steps: skew.steps.iter().map(step_to_answer).collect(),
             highest: skew.highest.iter().map(highest).collect(),
         }
     }
 }
 
-fn rank(rank: &RankDigest) -> RankAnswer {
+fn rank_to_answer(rank: &RankDigest) -> RankAnswer {
     RankAnswer {
         rank: rank.name.rank,
         path: rank.file.clone(),
@@ -320,15 +320,15 @@ fn rank(rank: &RankDigest) -> RankAnswer {
         begin_ns: rank.begin_ns,
         seconds_since: rank.since.name(),
         end_seconds: rank.end_seconds,
-        devices: rank.devices.iter().map(device).collect(),
+        devices: rank.devices.iter().map(device_to_answer).collect(),
     }
 }
 
-fn device(device: &DeviceDigest) -> RankMemoryAnswer {
+fn device_to_answer(device: &DeviceDigest) -> RankMemoryAnswer {
     RankMemoryAnswer {
         device: DeviceAnswer::new(device.device, &device.name, device.is_host, device.is_pinned),
-        peak: moment(&device.peak),
-        reserved: device.reserved.as_ref().map(moment),
+        peak: moment_to_answer(&device.peak),
+        reserved: device.reserved.as_ref().map(moment_to_answer),
         waste_bytes: device.waste_bytes(),
         end_requested_bytes: device.end.requested_bytes,
         end_requested_bytes_error: device.end.error.answer(),
@@ -339,7 +339,7 @@ fn device(device: &DeviceDigest) -> RankMemoryAnswer {
     }
 }
 
-fn moment(at: &MomentDigest) -> MomentAnswer {
+fn moment_to_answer(at: &MomentDigest) -> MomentAnswer {
     MomentAnswer {
         requested_bytes: at.requested_bytes,
         requested_bytes_error: at.error.answer(),
@@ -351,7 +351,7 @@ fn moment(at: &MomentDigest) -> MomentAnswer {
     }
 }
 
-fn measure(measure: Measure, distribution: &Distribution) -> MeasureAnswer {
+fn measure_to_answer(measure: Measure, distribution: &Distribution) -> MeasureAnswer {
     MeasureAnswer {
         measure: measure.name(),
         ranks: distribution.count,
@@ -363,19 +363,19 @@ fn measure(measure: Measure, distribution: &Distribution) -> MeasureAnswer {
     }
 }
 
-fn difference(difference: &Difference) -> DifferenceAnswer {
+fn difference_to_answer(difference: &Difference) -> DifferenceAnswer {
     DifferenceAnswer {
         name: NameAnswer::from_text(&difference.name),
         key: difference.key.clone(),
         own_bytes: difference.bytes,
         own_count: difference.blocks,
         median_bytes: difference.median,
-        change_bytes: signed(difference.by()),
+        change_bytes: clamp_signed(difference.by()),
         other_ranks: difference.others,
     }
 }
 
-fn step(step: &StepSkew) -> StepAnswer {
+fn step_to_answer(step: &StepSkew) -> StepAnswer {
     StepAnswer {
         number: step.number,
         ranks: step.ranks,
@@ -389,6 +389,6 @@ fn step(step: &StepSkew) -> StepAnswer {
 }
 
 /// Clamps a sum to a number that JSON parsers accept, because sums in a file from another source may be larger.
-fn signed(by: i128) -> i64 {
+fn clamp_signed(by: i128) -> i64 {
     i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
 }

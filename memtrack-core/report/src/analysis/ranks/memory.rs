@@ -3,7 +3,7 @@
 use super::digest::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
 use super::rule::{Distribution, LEAST_RANKS};
 use super::skew::Skew;
-use super::why::{Difference, differences};
+use super::why::{Difference, find_differences};
 use crate::analysis::estimate::Estimate;
 use std::collections::BTreeSet;
 
@@ -122,8 +122,8 @@ impl RanksMemory {
 }
 
 /// Returns all kinds of memory that the ranks have.
-pub(super) fn memories(ranks: &[RankDigest]) -> Vec<RanksMemory> {
-    kinds(ranks).into_iter().map(|kind| compare(ranks, kind)).collect()
+pub(super) fn compare_memories(ranks: &[RankDigest]) -> Vec<RanksMemory> {
+    device_kinds(ranks).into_iter().map(|kind| compare(ranks, kind)).collect()
 }
 
 struct Kind {
@@ -134,7 +134,7 @@ struct Kind {
 /// Returns the groups of devices to compare. Most processes have one accelerator, which may have any number on its
 /// machine, so these are compared regardless of the number. If ranks have several accelerators, those with the same
 /// number are compared.
-fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
+fn device_kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
         device.peak.requested_bytes > 0
             || device.end.requested_bytes > 0
@@ -189,7 +189,7 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
             // Wasting less than the others is not a problem, so do not report it.
             let is_fine = measure == Measure::Waste && bytes < distribution.median;
             if !is_fine && distribution.is_outlier(bytes, &measure.error(device(member))) {
-                let why = differences(ranks, &members, *member, measure);
+                let why = find_differences(ranks, &members, *member, measure);
                 outliers.push(Outlier { rank: member.0, measure, bytes, median: distribution.median, why });
             }
         }
@@ -209,14 +209,14 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
         is_pinned,
         distributions,
         outliers: with_order.into_iter().map(|(_, one)| one).collect(),
-        cannot_tell: cannot_tell(members.len()),
+        cannot_tell: undetermined_reason(members.len()),
         skew: Skew::of(ranks, &members),
         members,
     }
 }
 
 /// Returns the reason why outliers cannot be determined among this many ranks, if they cannot.
-fn cannot_tell(ranks: usize) -> Option<String> {
+fn undetermined_reason(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),
         ranks if ranks < LEAST_RANKS => Some("with two ranks, neither is the odd one".into()),

@@ -68,8 +68,8 @@ impl Ranks {
             (rank.name.rank.is_none(), rank.name.rank, name::natural_key(&rank.file), rank.file.clone())
         });
         unread.sort_by_cached_key(|(file, _)| (name::natural_key(file), file.clone()));
-        job::check(&ranks)?;
-        let (memories, doubts) = (memory::memories(&ranks), job::doubts(&ranks));
+        job::check_job(&ranks)?;
+        let (memories, doubts) = (memory::compare_memories(&ranks), job::find_doubts(&ranks));
         Ok(Self { by, ranks, memories, doubts, unread })
     }
 
@@ -85,7 +85,7 @@ impl Ranks {
             *why = why.replace(&**file, &renamed);
             *file = renamed;
         }
-        self.doubts = job::doubts(&self.ranks);
+        self.doubts = job::find_doubts(&self.ranks);
         self
     }
 
@@ -99,6 +99,6 @@ impl Ranks {
     /// # Panics
     /// Panics if there is no such rank.
     pub fn label(&self, place: usize) -> String {
-        job::label(&self.ranks[place])
+        job::rank_label(&self.ranks[place])
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 /// The number of events that are searched for the program's texts, starting with the first.
-const SEARCHED_EVENTS: usize = 256;
+const MAX_SEARCHED_EVENTS: usize = 256;
 
 /// The rank and the job that a file belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct RankName {
 impl RankName {
     /// Determines the rank and the job from a file and its path.
     pub fn of(snapshot: &Snapshot, path: &Path) -> Self {
-        let content = of_content(snapshot);
+        let content = from_content(snapshot);
         let from_path = Self::of_path(path);
         Self {
             rank: content.rank.or(from_path.rank),
@@ -70,9 +70,9 @@ fn number_after(name: &str, word: &str) -> Option<u64> {
 }
 
 /// Determines the rank and the job from a file's contents.
-fn of_content(snapshot: &Snapshot) -> RankName {
+fn from_content(snapshot: &Snapshot) -> RankName {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return RankName::default() };
-    let at_root = |names: &[&str]| names.iter().find_map(|name| root(snapshot, pytorch, name));
+    let at_root = |names: &[&str]| names.iter().find_map(|name| root_value(snapshot, pytorch, name));
     let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
     let text = |value: &Value| match value {
         Value::Str(text) => Some(snapshot.strings.get(*text).into_owned()),
@@ -83,7 +83,7 @@ fn of_content(snapshot: &Snapshot) -> RankName {
         world: at_root(&["world_size"]).and_then(number),
         job: at_root(&["job", "job_id"]).and_then(text),
     };
-    let rows = (0..snapshot.events.len().min(SEARCHED_EVENTS))
+    let rows = (0..snapshot.events.len().min(MAX_SEARCHED_EVENTS))
         .filter(|&row| pytorch.events.has(row, Key::UserMetadata));
     let mut last = None;
     for row in rows {
@@ -114,7 +114,7 @@ fn of_content(snapshot: &Snapshot) -> RankName {
 }
 
 /// Returns the value of a key at the root that is not one of PyTorch's own.
-fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
+fn root_value<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
     let is_requested = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
     pytorch.root.iter().find_map(|(key, part)| match part {
         RootPart::Value(value) if is_requested(key) => Some(value),

@@ -5,7 +5,7 @@ use super::digest::{
     DeviceDigest, EndDigest, GroupDigest, MomentDigest, OutOfMemoryDigest, RankDigest, StepDigest,
 };
 use super::name::RankName;
-use super::steps::{Step, steps};
+use super::steps::{Step, find_steps};
 use crate::analysis::attribution::Attributor;
 use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::framework_operators::Patterns;
@@ -15,7 +15,7 @@ use crate::analysis::net::counted_at_end;
 use crate::analysis::ownership::Rules;
 use crate::analysis::peak::Peak;
 use crate::analysis::reserved::{has_reserved_bytes, reserved_after};
-use crate::analysis::top::rows::{Sorter, Wholes};
+use crate::analysis::top::rows::{KnownTotals, Sorter};
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
 use memtrack_model::event::{Action, DeviceId};
@@ -104,11 +104,11 @@ impl RankDigest {
         let ticks = &snapshot.events.ticks;
         let ends = |(least, most): (u64, u64), &tick: &u64| (least.min(tick), most.max(tick));
         let (begin, end) = ticks.first().map_or((0, 0), |&first| ticks.iter().fold((first, first), ends));
-        let steps = steps(snapshot, options.per.as_deref(), begin, end);
+        let steps = find_steps(snapshot, options.per.as_deref(), begin, end);
         let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
         // In a file without times, ticks are event numbers.
         let has_times = snapshot.has_times() && (snapshot.pytorch.is_none() || !ticks.is_empty());
-        let reduce = |device| of_device(snapshot, symbols, device, &time, options);
+        let reduce = |device| reduce_device(snapshot, symbols, device, &time, options);
         Self {
             file: file.to_string_lossy().into_owned(),
             name: RankName::of(snapshot, file),
@@ -135,7 +135,7 @@ struct Time<'a> {
     steps: &'a [Step],
 }
 
-fn of_device(
+fn reduce_device(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
@@ -230,9 +230,9 @@ fn of_device(
         peak,
         reserved,
         end,
-        out_of_memory: out_of_memory(snapshot, device),
-        at_peak: groups(snapshot, symbols, device, &lifetimes, &at_peak, &precision, options),
-        at_end: groups(snapshot, symbols, device, &lifetimes, &at_end, &precision, options),
+        out_of_memory: find_ooms(snapshot, device),
+        at_peak: group_blocks(snapshot, symbols, device, &lifetimes, &at_peak, &precision, options),
+        at_end: group_blocks(snapshot, symbols, device, &lifetimes, &at_end, &precision, options),
         steps,
         timeline: curve.timeline(seconds(time.begin), long),
     }
@@ -273,7 +273,7 @@ fn phase_and_operator(
     (phase, memtrack_model::answer::NameAnswer::from_text(&operator).name)
 }
 
-fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {
+fn find_ooms(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {
     let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
     rows.map(|row| OutOfMemoryDigest {
         event: Moment::events_before(snapshot, device, row),
@@ -285,7 +285,7 @@ fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest
 }
 
 /// Groups the blocks that were `live` at some moment, largest group first.
-fn groups(
+fn group_blocks(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
@@ -304,24 +304,24 @@ fn groups(
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
     for lifetime in live {
-        let place = sorter.row_of(lifetime);
+        let place = sorter.find_or_add_row(lifetime);
         sorter.count(place, lifetime);
     }
     let group = |row: TopRow| GroupDigest {
-        key: key(&row, options.by),
+        key: group_key(&row, options.by),
         bytes: row.allocated_bytes,
         error: row.errors.allocated_bytes,
         blocks: row.count,
         name: row.name,
     };
     let mut groups: Vec<GroupDigest> =
-        sorter.rows_by_index(precision, &Wholes::UNKNOWN).into_iter().map(group).collect();
+        sorter.rows_by_index(precision, &KnownTotals::UNKNOWN).into_iter().map(group).collect();
     groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.key.cmp(&b.key)));
     groups
 }
 
 /// Returns the key that identifies a row's group in every rank.
-fn key(row: &TopRow, by: By) -> String {
+fn group_key(row: &TopRow, by: By) -> String {
     let whole = |frame: &Frame| match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line} {}", frame.function),
         (Some(file), None) => format!("{file} {}", frame.function),

@@ -86,7 +86,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn outliers(numbers: &[u64]) -> Vec<usize> {
+    fn find_outliers(numbers: &[u64]) -> Vec<usize> {
         let Some(distribution) = Distribution::of(numbers) else { return Vec::new() };
         let is_odd = |&at: &usize| distribution.is_outlier(numbers[at], &Estimate::exact(numbers[at] as f64));
         (0..numbers.len()).filter(is_odd).collect()
@@ -94,37 +94,37 @@ mod tests {
 
     #[test]
     fn equal_ranks_and_two_ranks_have_no_outlier() {
-        assert_eq!(outliers(&[]), [0; 0]);
-        assert_eq!(outliers(&[7 * MIB]), [0; 0]);
-        assert_eq!(outliers(&[MIB, 900 * MIB]), [0; 0]);
-        assert_eq!(outliers(&[64 * MIB; 64]), [0; 0]);
-        assert_eq!(outliers(&[0; 8]), [0; 0]);
+        assert_eq!(find_outliers(&[]), [0; 0]);
+        assert_eq!(find_outliers(&[7 * MIB]), [0; 0]);
+        assert_eq!(find_outliers(&[MIB, 900 * MIB]), [0; 0]);
+        assert_eq!(find_outliers(&[64 * MIB; 64]), [0; 0]);
+        assert_eq!(find_outliers(&[0; 8]), [0; 0]);
     }
 
     #[test]
     fn ranks_that_hold_more_or_less_are_outliers() {
-        assert_eq!(outliers(&[100 * MIB, 100 * MIB, 160 * MIB]), [2]);
+        assert_eq!(find_outliers(&[100 * MIB, 100 * MIB, 160 * MIB]), [2]);
         let mut many = vec![1000 * MIB; 64];
         many[13] = 1200 * MIB;
         many[40] = 300 * MIB;
-        assert_eq!(outliers(&many), [13, 40]);
+        assert_eq!(find_outliers(&many), [13, 40]);
     }
 
     #[test]
     fn a_few_percent_or_a_few_bytes_are_noise() {
-        assert_eq!(outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1049 * MIB]), [0; 0]);
-        assert_eq!(outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1051 * MIB]), [3]);
-        assert_eq!(outliers(&[1000, 1000, 1000, 900_000]), [0; 0]);
-        assert_eq!(outliers(&[0, 0, 0, MIB + 1]), [3]);
+        assert_eq!(find_outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1049 * MIB]), [0; 0]);
+        assert_eq!(find_outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1051 * MIB]), [3]);
+        assert_eq!(find_outliers(&[1000, 1000, 1000, 900_000]), [0; 0]);
+        assert_eq!(find_outliers(&[0, 0, 0, MIB + 1]), [3]);
     }
 
     #[test]
     fn a_wide_spread_raises_the_tolerance() {
         let spread: Vec<u64> = (0..16).map(|rank| (100 + 10 * rank) * MIB).collect();
-        assert_eq!(outliers(&spread), [0; 0]);
+        assert_eq!(find_outliers(&spread), [0; 0]);
         let mut one = spread;
         one[3] = 900 * MIB;
-        assert_eq!(outliers(&one), [3]);
+        assert_eq!(find_outliers(&one), [3]);
     }
 
     #[test]

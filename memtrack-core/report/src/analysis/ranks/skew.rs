@@ -69,7 +69,7 @@ impl Skew {
         let steps: Vec<StepSkew> = by_number
             .into_iter()
             .filter(|(_, ranks)| ranks.len() >= 2)
-            .filter_map(|(number, ranks)| step(number, &ranks))
+            .filter_map(|(number, ranks)| compare_step(number, &ranks))
             .collect();
         let mut times: BTreeMap<usize, usize> = BTreeMap::new();
         for rank in steps.iter().filter_map(|step| step.highest) {
@@ -86,7 +86,7 @@ impl Skew {
     }
 }
 
-fn step(number: u64, ranks: &BTreeMap<usize, &StepDigest>) -> Option<StepSkew> {
+fn compare_step(number: u64, ranks: &BTreeMap<usize, &StepDigest>) -> Option<StepSkew> {
     let numbers = |of: fn(&StepDigest) -> u64| ranks.values().map(|step| of(step)).collect::<Vec<u64>>();
     let mut peaks = numbers(|step| step.peak_requested_bytes);
     let mut ends = numbers(|step| step.end_requested_bytes);

@@ -13,9 +13,9 @@ const STEP: &str = "step";
 /// Intervals whose names contain one of these words count as steps if no name is requested.
 const STEP_WORDS: [&str; 2] = ["step", "iteration"];
 /// Intervals that occur less often than this are not steps unless requested.
-const LEAST_STEPS: usize = 2;
+const MIN_STEPS: usize = 2;
 /// The maximum number of steps in a digest; if there are more, the first ones are left out.
-const MOST_STEPS: usize = 1 << 16;
+const MAX_STEPS: usize = 1 << 16;
 
 /// A single step, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,18 @@ pub(super) struct Step {
 
 /// Returns the steps and their name: those with the requested name, or the default ones if none is requested. `begin`
 /// and `end` are the ticks of the first and last events.
-pub(super) fn steps(
+pub(super) fn find_steps(
     snapshot: &Snapshot,
     requested: Option<&str>,
     begin: u64,
     end: u64,
 ) -> Option<(String, Vec<Step>)> {
-    let marked = marks(snapshot, begin);
-    let found = choose(marked, requested).or_else(|| choose(ranges(snapshot, end), requested));
+    let marked = steps_from_marks(snapshot, begin);
+    let found =
+        choose_steps(marked, requested).or_else(|| choose_steps(steps_from_ranges(snapshot, end), requested));
     found.map(|(name, steps)| {
-        let mut steps = without_overlaps(steps);
-        let surplus = steps.len().saturating_sub(MOST_STEPS);
+        let mut steps = remove_overlaps(steps);
+        let surplus = steps.len().saturating_sub(MAX_STEPS);
         steps.drain(..surplus);
         (name, steps)
     })
@@ -45,7 +46,7 @@ pub(super) fn steps(
 
 /// Returns the steps in order and without overlaps. A step that starts within another is shortened to start where the
 /// other one ends, and a step that lies entirely within another is dropped.
-fn without_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
+fn remove_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| (step.begin, std::cmp::Reverse(step.end)));
     let mut until = 0;
     steps.retain_mut(|step| {
@@ -58,27 +59,30 @@ fn without_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
 }
 
 /// Chooses from the intervals, by name, those that are steps.
-fn choose(mut by_name: BTreeMap<String, Vec<Step>>, requested: Option<&str>) -> Option<(String, Vec<Step>)> {
+fn choose_steps(
+    mut by_name: BTreeMap<String, Vec<Step>>,
+    requested: Option<&str>,
+) -> Option<(String, Vec<Step>)> {
     if let Some(name) = requested {
         let names = [name, if name == STEP { PROFILER_STEP } else { name }];
         return names.into_iter().find_map(|name| by_name.remove_entry(name));
     }
     for name in [STEP, PROFILER_STEP] {
-        if by_name.get(name).is_some_and(|steps| steps.len() >= LEAST_STEPS) {
+        if by_name.get(name).is_some_and(|steps| steps.len() >= MIN_STEPS) {
             return by_name.remove_entry(name);
         }
     }
     let is_step = |name: &str| STEP_WORDS.iter().any(|word| name.to_ascii_lowercase().contains(word));
-    by_name.retain(|name, steps| steps.len() >= LEAST_STEPS && is_step(name));
+    by_name.retain(|name, steps| steps.len() >= MIN_STEPS && is_step(name));
     by_name.into_iter().max_by_key(|(_, steps)| steps.len())
 }
 
 /// Returns the intervals between moments that the program marked, by name. Each mark ends a step, and the time after
 /// the last mark is not a step.
-fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
+fn steps_from_marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
-        let (name, number) = numbered(snapshot.marks.name(mark));
+        let (name, number) = split_number(snapshot.marks.name(mark));
         let steps = by_name.entry(name.to_owned()).or_default();
         let from = steps.last().map_or(begin, |last| last.end);
         steps.push(Step { number: number.unwrap_or(steps.len() as u64), begin: from, end: mark.ticks });
@@ -88,7 +92,7 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
 
 /// Returns the ranges that PyTorch's profiler recorded, by name. A range without an end lasts until the end of the
 /// trace.
-fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
+fn steps_from_ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     // Ranges cannot be ordered among events that have no times.
     let timed = snapshot.pytorch.as_deref().filter(|_| snapshot.has_times());
@@ -102,7 +106,7 @@ fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
         let time = rows.number(row, Key::TimeUs);
         match &*stage {
             "START" => {
-                let (name, number) = numbered(&whole);
+                let (name, number) = split_number(&whole);
                 let steps = by_name.entry(name.to_owned()).or_default();
                 let number = number.unwrap_or(steps.len() as u64);
                 open.entry(whole.clone().into_owned()).or_default().push((name.to_owned(), steps.len()));
@@ -121,7 +125,7 @@ fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
 }
 
 /// Splits the number off the end of a name, as in `ProfilerStep#3`, `step 3` or `step_3`.
-fn numbered(whole: &str) -> (&str, Option<u64>) {
+fn split_number(whole: &str) -> (&str, Option<u64>) {
     let name = whole.trim_end_matches(|last: char| last.is_ascii_digit());
     match whole[name.len()..].parse() {
         Ok(number) => (name.trim_end_matches(['#', ' ', '_', '-', ':', '=']), Some(number)),
@@ -142,16 +146,16 @@ mod tests {
         }
         let step = |number, begin, end| Step { number, begin, end };
         let expected = vec![step(0, 2, 10), step(1, 10, 30), step(2, 30, 90)];
-        assert_eq!(steps(&snapshot, None, 2, 99), Some(("step".into(), expected)));
-        assert_eq!(steps(&snapshot, Some("save"), 2, 99), Some(("save".into(), vec![step(0, 2, 35)])));
-        assert_eq!(steps(&snapshot, Some("epoch"), 2, 99), None);
+        assert_eq!(find_steps(&snapshot, None, 2, 99), Some(("step".into(), expected)));
+        assert_eq!(find_steps(&snapshot, Some("save"), 2, 99), Some(("save".into(), vec![step(0, 2, 35)])));
+        assert_eq!(find_steps(&snapshot, Some("epoch"), 2, 99), None);
         for (whole, name, number) in [
             ("ProfilerStep#17", "ProfilerStep", Some(17)),
             ("step 3", "step", Some(3)),
             ("## forward ##", "## forward ##", None),
             ("12", "", Some(12)),
         ] {
-            assert_eq!(numbered(whole), (name, number), "{whole}");
+            assert_eq!(split_number(whole), (name, number), "{whole}");
         }
     }
 
@@ -159,7 +163,7 @@ mod tests {
     fn steps_do_not_overlap() {
         let step = |number, begin, end| Step { number, begin, end };
         let steps = vec![step(0, 0, 10), step(1, 2, 5), step(2, 8, 20), step(3, 20, 20), step(4, 25, 30)];
-        assert_eq!(without_overlaps(steps), [step(0, 0, 10), step(2, 10, 20), step(4, 25, 30)]);
+        assert_eq!(remove_overlaps(steps), [step(0, 0, 10), step(2, 10, 20), step(4, 25, 30)]);
     }
 
     #[test]
@@ -168,7 +172,7 @@ mod tests {
         for ticks in 1..9 {
             snapshot.marks.push(ticks, ThreadId(0), "request");
         }
-        assert_eq!(steps(&snapshot, None, 0, 9), None);
-        assert_eq!(steps(&snapshot, Some("request"), 0, 9).map(|(_, steps)| steps.len()), Some(8));
+        assert_eq!(find_steps(&snapshot, None, 0, 9), None);
+        assert_eq!(find_steps(&snapshot, Some("request"), 0, 9).map(|(_, steps)| steps.len()), Some(8));
     }
 }

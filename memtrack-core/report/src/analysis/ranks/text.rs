@@ -3,23 +3,23 @@
 
 use super::Ranks;
 use super::digest::{DeviceDigest, RankDigest};
-use super::job::list;
+use super::job::format_names;
 use super::memory::{Measure, Outlier, RanksMemory};
 use super::skew::{Skew, StepSkew};
 use super::why::Difference;
-use crate::analysis::layout::{Layout, SHORTEST_NAME, wrapped};
+use crate::analysis::layout::{Layout, MIN_NAME_CHARS, wrap};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
 /// The maximum number of groups to list per rank.
-const MOST_GROUPS: usize = 5;
+const MAX_GROUPS: usize = 5;
 /// The maximum number of outliers to explain.
-const MOST_EXPLAINED: usize = 3;
+const MAX_EXPLAINED: usize = 3;
 /// The maximum number of steps to list.
-const MOST_STEPS: usize = 3;
+const MAX_STEPS: usize = 3;
 /// If more than one in this many ranks is an outlier, the ranks probably have different roles.
-const RANKS_PER_ODD_RANK: usize = 4;
+const MIN_RANKS_PER_OUTLIER: usize = 4;
 
 /// A numeric column of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Column {
         Self::OutOfMemory,
     ];
 
-    fn head(self) -> &'static str {
+    fn heading(self) -> &'static str {
         match self {
             Self::Peak => "Peak",
             Self::ToMedian => "To median",
@@ -63,14 +63,14 @@ impl Column {
     }
 
     /// Formats this column's value for a device; `complete` says whether the rank's recording is complete.
-    fn cell(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
+    fn format_cell(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
             Self::Peak => device.peak.error.until_the_end(complete).as_bytes(device.peak.requested_bytes),
             Self::ToMedian => {
                 let median = memory.distribution(Measure::Peak).map_or(0, |distribution| distribution.median);
                 let own = device.peak.requested_bytes;
-                device.peak.error.as_difference(own, median)
+                device.peak.error.format_difference(own, median)
             }
             Self::When => device.peak.seconds.map_or("—".to_owned(), |seconds| format!("{seconds:.3} s")),
             Self::Phase => device.peak.phase.clone().unwrap_or_else(|| "—".into()),
@@ -111,27 +111,27 @@ impl Ranks {
         let mut text = String::new();
         let _ = writeln!(text, "{}", self.title());
         for doubt in &self.doubts {
-            text.push_str(&wrapped(&format!("Careful: {}.\n", printable(doubt)), width));
+            text.push_str(&wrap(&format!("Careful: {}.\n", printable(doubt)), width));
         }
         if self.memories.is_empty() && !self.ranks.is_empty() {
             text.push_str("None of them holds any memory.\n");
         }
         for memory in &self.memories {
             let _ = writeln!(text, "\n{}", self.heading(memory));
-            text.push_str(&self.table(memory, limit, width));
+            text.push_str(&self.format_table(memory, limit, width));
             text.push('\n');
             for sentence in self.verdict(memory) {
-                text.push_str(&wrapped(&(printable(&sentence) + "\n"), width));
+                text.push_str(&wrap(&(printable(&sentence) + "\n"), width));
             }
-            self.explain(&mut text, memory, width);
+            self.push_explanations(&mut text, memory, width);
             if let Some(skew) = &memory.skew {
-                text.push_str(&wrapped(&(printable(&self.steps_sentence(skew)) + "\n"), width));
-                for line in self.worst_steps(skew) {
+                text.push_str(&wrap(&(printable(&self.steps_sentence(skew)) + "\n"), width));
+                for line in self.describe_worst_steps(skew) {
                     let _ = writeln!(text, "  {}", printable(&line));
                 }
             }
         }
-        self.incomplete(&mut text, width);
+        self.push_incomplete(&mut text, width);
         if !self.unread.is_empty() {
             let _ = writeln!(text, "\nNot read: {}", counted(self.unread.len() as u64, "file"));
             for (file, why) in &self.unread {
@@ -142,7 +142,7 @@ impl Ranks {
     }
 
     /// Returns the summary as sentences.
-    pub(super) fn sentences(&self) -> Vec<String> {
+    pub(super) fn summary_sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         let several = self.memories.len() > 1;
         for memory in &self.memories {
@@ -156,19 +156,19 @@ impl Ranks {
     /// Formats the title of the report, as in `8 ranks of job 17`.
     pub fn title(&self) -> String {
         let files = counted(self.ranks.len() as u64, "rank");
-        format!("{files}{}", self.job().map_or(String::new(), |job| format!(" of job {job}")))
+        format!("{files}{}", self.format_job().map_or(String::new(), |job| format!(" of job {job}")))
     }
 
     /// Formats the heading for one kind of memory, as in `Device 0, all ranks`.
     pub fn heading(&self, memory: &RanksMemory) -> String {
-        format!("{}, {}", capitalised(&memory.name), self.rank_count_text(memory))
+        format!("{}, {}", capitalised(&memory.name), self.format_rank_count(memory))
     }
 
-    fn job(&self) -> Option<String> {
+    fn format_job(&self) -> Option<String> {
         self.ranks.iter().find_map(|rank| rank.name.job.as_deref()).map(printable)
     }
 
-    fn rank_count_text(&self, memory: &RanksMemory) -> String {
+    fn format_rank_count(&self, memory: &RanksMemory) -> String {
         match memory.members.len() == self.ranks.len() {
             true if self.ranks.len() > 1 => "all ranks".into(),
             true => "the only rank".into(),
@@ -205,13 +205,13 @@ impl Ranks {
                     memory.outliers.iter().filter(|one| one.measure == measure).collect();
                 let (more, less): (Vec<&Outlier>, Vec<&Outlier>) =
                     odd.into_iter().partition(|one| one.by() > 0);
-                [more, less].map(|side| self.outlier_sentence(measure, &side)).into_iter().flatten()
+                [more, less].map(|side| self.format_outliers(measure, &side)).into_iter().flatten()
             })
             .collect();
         let mut odd: Vec<usize> = memory.outliers.iter().map(|one| one.rank).collect();
         odd.sort_unstable();
         odd.dedup();
-        if odd.len() * RANKS_PER_ODD_RANK > memory.members.len() && odd.len() > 1 {
+        if odd.len() * MIN_RANKS_PER_OUTLIER > memory.members.len() && odd.len() > 1 {
             sentences.push(format!(
                 "{} of {} ranks are off the median: more than a few, so perhaps they have different roles (stages of a \
                  pipeline).",
@@ -223,7 +223,7 @@ impl Ranks {
     }
 
     /// Describes the ranks that are outliers in the same direction, in one sentence.
-    fn outlier_sentence(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
+    fn format_outliers(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
         let first = odd.first()?;
         let more = first.by() > 0;
         let what = match (measure, more) {
@@ -246,7 +246,7 @@ impl Ranks {
         let others = match odd.len() {
             1 => String::new(),
             _ => {
-                let rest = list(odd[1..].iter().map(|one| self.label(one.rank)));
+                let rest = format_names(odd[1..].iter().map(|one| self.label(one.rank)));
                 format!("; so {} {rest}", if odd.len() == 2 { "does" } else { "do" })
             }
         };
@@ -280,21 +280,21 @@ impl Ranks {
     }
 
     /// Writes the groups that explain the outliers.
-    fn explain(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
+    fn push_explanations(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
         let explained = self.explained(memory);
-        for outlier in explained.iter().take(MOST_EXPLAINED) {
+        for outlier in explained.iter().take(MAX_EXPLAINED) {
             let title = printable(&self.why_title(outlier)) + "\n";
-            let _ = write!(text, "\n{}", wrapped(&title, width));
-            for difference in outlier.why.iter().take(MOST_GROUPS) {
+            let _ = write!(text, "\n{}", wrap(&title, width));
+            for difference in outlier.why.iter().take(MAX_GROUPS) {
                 let numbers = format!("  {:>12}  ", signed_bytes(difference.by()));
                 let tail = format!("  {}", difference.about());
                 let room = width.map_or(usize::MAX, |width| {
                     width.saturating_sub(numbers.chars().count() + tail.chars().count())
                 });
-                let name = shorten_middle(&printable(&difference.name), room.max(SHORTEST_NAME));
+                let name = shorten_middle(&printable(&difference.name), room.max(MIN_NAME_CHARS));
                 let _ = writeln!(text, "{numbers}{name}{tail}");
             }
-            let more = outlier.why.len().saturating_sub(MOST_GROUPS);
+            let more = outlier.why.len().saturating_sub(MAX_GROUPS);
             if more > 0 {
                 let _ = writeln!(text, "  … and {}", counted(more as u64, "more group"));
             }
@@ -314,7 +314,7 @@ impl Ranks {
         let mut line = format!(
             "Steps ({name}): {count}; furthest apart in {}, where the highest peak is {}",
             worst.number,
-            relative_to_median(worst)
+            format_relative_to_median(worst)
         );
         if let Some(&(rank, times)) = skew.highest.first() {
             let _ =
@@ -325,10 +325,10 @@ impl Ranks {
     }
 
     /// Describes the steps in which ranks are furthest apart, if they differ at all.
-    fn worst_steps(&self, skew: &Skew) -> Vec<String> {
+    fn describe_worst_steps(&self, skew: &Skew) -> Vec<String> {
         let mut worst: Vec<&StepSkew> = skew.steps.iter().filter(|step| step.most > step.median).collect();
         worst.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.number.cmp(&b.number)));
-        worst.truncate(MOST_STEPS);
+        worst.truncate(MAX_STEPS);
         let line = |step: &&StepSkew| {
             let who = step.highest.map_or_else(|| "several ranks".to_owned(), |rank| self.label(rank));
             let (most, median) = (human_bytes(step.most), human_bytes(step.median));
@@ -338,7 +338,7 @@ impl Ranks {
     }
 
     /// Returns at most `limit` ranks to show, in order: the outliers and those with the highest peaks.
-    fn shown(&self, memory: &RanksMemory, limit: usize) -> Vec<(usize, usize)> {
+    fn shown_ranks(&self, memory: &RanksMemory, limit: usize) -> Vec<(usize, usize)> {
         let mut members = memory.members.clone();
         if members.len() > limit {
             let is_odd = |rank: usize| memory.outliers.iter().any(|one| one.rank == rank);
@@ -352,20 +352,20 @@ impl Ranks {
         members
     }
 
-    fn table(&self, memory: &RanksMemory, limit: usize, width: Option<usize>) -> String {
-        let shown = self.shown(memory, limit);
+    fn format_table(&self, memory: &RanksMemory, limit: usize, width: Option<usize>) -> String {
+        let shown = self.shown_ranks(memory, limit);
         let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
         let mut columns: Vec<Column> =
             Column::ALL.into_iter().filter(|column| column.has_values(&devices)).collect();
         let mut droppable = DROP_ORDER.iter();
         let mut text = loop {
-            let table = self.table_of(memory, &shown, &columns, usize::MAX);
+            let table = self.format_table_of(memory, &shown, &columns, usize::MAX);
             let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             let Some(width) = width.filter(|&width| widest > width) else { break table };
             let Some(dropped) = droppable.next() else {
                 let names = shown.iter().map(|member| self.label(member.0).chars().count());
-                let room = names.max().unwrap_or(0).saturating_sub(widest - width).max(SHORTEST_NAME);
-                break self.table_of(memory, &shown, &columns, room);
+                let room = names.max().unwrap_or(0).saturating_sub(widest - width).max(MIN_NAME_CHARS);
+                break self.format_table_of(memory, &shown, &columns, room);
             };
             columns.retain(|column| column != dropped);
         };
@@ -376,7 +376,7 @@ impl Ranks {
         text
     }
 
-    fn table_of(
+    fn format_table_of(
         &self,
         memory: &RanksMemory,
         members: &[(usize, usize)],
@@ -391,7 +391,7 @@ impl Ranks {
                 .content_lines(ContentLineStyle::none()),
         );
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let heads = columns.iter().map(|column| right(column.head().into()));
+        let heads = columns.iter().map(|column| right(column.heading().into()));
         table.set_header(std::iter::once(Cell::new("Rank")).chain(heads));
         for member in members {
             let name = match self.ranks[member.0].name.rank {
@@ -399,7 +399,7 @@ impl Ranks {
                 None => shorten_middle(&printable(&self.ranks[member.0].file), name_width),
             };
             let (device, complete) = (self.device(member), self.ranks[member.0].complete);
-            let numbers = columns.iter().map(|column| right(column.cell(device, memory, complete)));
+            let numbers = columns.iter().map(|column| right(column.format_cell(device, memory, complete)));
             table.add_row(std::iter::once(Cell::new(name)).chain(numbers));
         }
         table.trim_fmt() + "\n"
@@ -415,38 +415,38 @@ impl Ranks {
         let dropped = named(&|rank| rank.devices.iter().any(|device| device.dropped > 0));
         let mut gaps = Vec::new();
         if !cut.is_empty() {
-            gaps.push(format!("Recordings that were not ended: {}.", list(cut.into_iter())));
+            gaps.push(format!("Recordings that were not ended: {}.", format_names(cut.into_iter())));
         }
         if !dropped.is_empty() {
-            let ranks = list(dropped.into_iter());
+            let ranks = format_names(dropped.into_iter());
             gaps.push(format!("Older events did not fit the recorder's ring in {ranks}."));
         }
         gaps
     }
 
-    fn incomplete(&self, text: &mut String, width: Option<usize>) {
+    fn push_incomplete(&self, text: &mut String, width: Option<usize>) {
         let gaps = self.gaps();
         if !gaps.is_empty() {
             text.push('\n');
         }
         for gap in gaps {
-            text.push_str(&wrapped(&(printable(&gap) + "\n"), width));
+            text.push_str(&wrap(&(printable(&gap) + "\n"), width));
         }
     }
 
     /// Returns the table for one kind of memory with at most `limit` ranks: the outliers and those with the highest
     /// peaks, in order.
     pub fn numbers(&self, memory: &RanksMemory, limit: usize) -> RankNumbers {
-        let shown = self.shown(memory, limit);
+        let shown = self.shown_ranks(memory, limit);
         let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
         let columns: Vec<Column> =
             Column::ALL.into_iter().filter(|column| column.has_values(&devices)).collect();
         let row = |member: &(usize, usize)| {
             let (device, complete) = (self.device(member), self.ranks[member.0].complete);
-            (member.0, columns.iter().map(|column| column.cell(device, memory, complete)).collect())
+            (member.0, columns.iter().map(|column| column.format_cell(device, memory, complete)).collect())
         };
         RankNumbers {
-            heads: columns.iter().map(|column| column.head()).collect(),
+            heads: columns.iter().map(|column| column.heading()).collect(),
             rows: shown.iter().map(row).collect(),
             left_out: memory.members.len() - shown.len(),
         }
@@ -485,7 +485,7 @@ impl Difference {
 }
 
 /// Describes the highest peak in a step relative to the median.
-fn relative_to_median(step: &StepSkew) -> String {
+fn format_relative_to_median(step: &StepSkew) -> String {
     match step.ratio() {
         ratio if ratio.is_finite() => format!("{ratio:.2} times the median"),
         _ => format!("{}, and most ranks have none", human_bytes(step.most)),

@@ -7,7 +7,7 @@ use super::rule::median;
 use std::collections::HashMap;
 
 /// Groups that explain less than 1/1000 of the difference are left out.
-const LEAST_PART_DIVISOR: u128 = 1000;
+const MIN_PART_DIVISOR: u128 = 1000;
 
 /// A group in which a rank differs from the others.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,7 @@ impl Difference {
 }
 
 /// Returns the groups in which the rank at `member` differs, with the largest differences first.
-pub(super) fn differences(
+pub(super) fn find_differences(
     ranks: &[RankDigest],
     members: &[(usize, usize)],
     member: (usize, usize),
@@ -78,6 +78,6 @@ pub(super) fn differences(
     differences
         .sort_by(|a, b| b.by().unsigned_abs().cmp(&a.by().unsigned_abs()).then_with(|| a.key.cmp(&b.key)));
     let all: u128 = differences.iter().map(|difference| difference.by().unsigned_abs()).sum();
-    differences.retain(|difference| difference.by().unsigned_abs() * LEAST_PART_DIVISOR >= all);
+    differences.retain(|difference| difference.by().unsigned_abs() * MIN_PART_DIVISOR >= all);
     differences
 }

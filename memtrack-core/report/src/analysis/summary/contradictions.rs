@@ -9,7 +9,11 @@ use memtrack_model::units::{counted, human_bytes, human_count};
 use std::collections::HashSet;
 
 /// Returns the number and bytes of blocks that are live at the end of the trace of `device` but are in no segment.
-pub(super) fn outside_segments(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
+pub(super) fn count_outside_segments(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    lifetimes: &[Lifetime],
+) -> (u64, u64) {
     let of_device = snapshot.blocks.iter().filter(|block| block.device == device);
     let held: HashSet<u64> = of_device.map(|block| block.address).collect();
     let retained = lifetimes.iter().filter(|one| one.to.is_none());
@@ -30,16 +34,16 @@ impl DeviceSummary {
         if peak > reserved {
             all.push(format!(
                 "the trace has {} live at its peak, but its segments never came to more than {}",
-                distinct_bytes(peak, reserved),
-                distinct_bytes(reserved, peak)
+                format_distinct_bytes(peak, reserved),
+                format_distinct_bytes(reserved, peak)
             ));
         }
         let now = self.held.requested().filter(|_| !self.held.estimated).unwrap_or(0);
         if now > peak {
             all.push(format!(
                 "the segments hold {} requested, but the peak of the trace is {}",
-                distinct_bytes(now, peak),
-                distinct_bytes(peak, now)
+                format_distinct_bytes(now, peak),
+                format_distinct_bytes(peak, now)
             ));
         }
         let (blocks, bytes) = self.outside_segments;
@@ -55,7 +59,7 @@ impl DeviceSummary {
 }
 
 /// Formats `bytes` for human readers, but as an exact number if it would otherwise look the same as `other`.
-fn distinct_bytes(bytes: u64, other: u64) -> String {
+fn format_distinct_bytes(bytes: u64, other: u64) -> String {
     let text = human_bytes(bytes);
     if text == human_bytes(other) { format!("{} bytes", human_count(bytes)) } else { text }
 }

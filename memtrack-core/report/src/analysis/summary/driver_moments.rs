@@ -18,7 +18,7 @@ pub struct DriverMoment {
 }
 
 /// Returns a device's readings, newest first.
-pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment> {
+pub(super) fn driver_moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment> {
     let of_device = snapshot.driver.iter().filter(|reading| reading.device == device);
     let moment = |reading: &DriverReading| DriverMoment {
         seconds: snapshot.clock.seconds_since_start(reading.ticks),
@@ -29,7 +29,7 @@ pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment
 }
 
 impl DriverMoment {
-    fn when(&self) -> String {
+    fn format_when(&self) -> String {
         self.since.moment(self.seconds)
     }
 }
@@ -49,7 +49,7 @@ pub fn memory_in_use_text(reading: &DriverReading) -> String {
 }
 
 /// Describes whether the memory that the driver's pools hold is cached or in use.
-fn verdict(reading: &DriverReading) -> String {
+fn describe_pools(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
         (_, 0) => "all of it is in use: what stays there is held by the program, not cached".to_owned(),
@@ -65,7 +65,7 @@ fn verdict(reading: &DriverReading) -> String {
 }
 
 /// Returns the summary's lines about the driver, each with a title, which is empty for continuation lines.
-pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
+pub(super) fn driver_lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let bytes = human_bytes;
     let of = |moment| moments.iter().find(|one| one.reading.moment == moment);
     let in_use = |one: &DriverMoment| {
@@ -77,7 +77,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     };
     let mut lines = Vec::new();
     let Some(last) = of(ReadingMoment::Last) else { return lines };
-    lines.push(("Driver reports", format!("{}, {} (the last reading)", in_use(last), last.when())));
+    lines.push(("Driver reports", format!("{}, {} (the last reading)", in_use(last), last.format_when())));
     lines.push(("", memory_in_use_text(&last.reading)));
     if last.reading.opened > 0 {
         let opened = counted(last.reading.opened.into(), "allocation");
@@ -89,7 +89,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
         of(ReadingMoment::Fullest).filter(|other| other.reading.used_bytes() > last.reading.used_bytes());
     for (other, title) in [(at_oom, "As it ran out"), (fullest, "At its fullest")] {
         if let Some(other) = other {
-            lines.push((title, format!("{}, {}", in_use(other), other.when())));
+            lines.push((title, format!("{}, {}", in_use(other), other.format_when())));
             lines.push(("", memory_in_use_text(&other.reading)));
         }
     }
@@ -106,7 +106,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
             ),
         ));
         if pools.pool_reserved_bytes > 0 {
-            lines.push(("", verdict(pools)));
+            lines.push(("", describe_pools(pools)));
         }
     }
     lines
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn text(moments: &[DriverMoment]) -> String {
-        lines(moments).iter().map(|(title, text)| format!("{title}: {text}\n")).collect()
+        driver_lines(moments).iter().map(|(title, text)| format!("{title}: {text}\n")).collect()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         assert!(text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, not cached"));
         let idle = text(&[moment(ReadingMoment::Last, 5, (3, 0))]);
         assert!(idle.contains("all 3.00 GiB are cache, not a leak"), "{idle}");
-        assert_eq!(lines(&[]), []);
+        assert_eq!(driver_lines(&[]), []);
     }
 
     #[test]

@@ -235,7 +235,7 @@ impl DeviceSummary {
         let of_held = |number: u64| self.has_held_bytes.then_some(number);
         // Only memtrack's recorder has tables that can overflow.
         let is_recording = self.peak.since == Since::Start;
-        let pools = || self.private_pools.iter().map(pool).collect();
+        let pools = || self.private_pools.iter().map(pool_to_answer).collect();
         DeviceSummaryAnswer {
             device: DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned),
             complete: self.complete,
@@ -291,9 +291,9 @@ impl DeviceSummary {
             live_at_end_bytes_error: self.retained.bytes_error.answer(),
             live_at_end_estimated: self.retained.estimated,
             out_of_memory_events: self.oom_count,
-            out_of_memory: self.ooms.iter().map(oom).collect(),
+            out_of_memory: self.ooms.iter().map(oom_to_answer).collect(),
             contradictions: self.contradictions(),
-            driver: self.driver.iter().map(driver).collect(),
+            driver: self.driver.iter().map(driver_to_answer).collect(),
             explained: None,
         }
     }
@@ -304,7 +304,7 @@ impl DeviceSummary {
     }
 }
 
-fn pool(&((first, second), held): &((u64, u64), HeldMemory)) -> PoolAnswer {
+fn pool_to_answer(&((first, second), held): &((u64, u64), HeldMemory)) -> PoolAnswer {
     PoolAnswer {
         pool: [first, second],
         segments: held.segments,
@@ -317,7 +317,7 @@ fn pool(&((first, second), held): &((u64, u64), HeldMemory)) -> PoolAnswer {
     }
 }
 
-fn oom(oom: &Oom) -> OutOfMemoryAnswer {
+fn oom_to_answer(oom: &Oom) -> OutOfMemoryAnswer {
     OutOfMemoryAnswer {
         event: oom.event,
         seconds: oom.seconds,
@@ -332,7 +332,7 @@ fn oom(oom: &Oom) -> OutOfMemoryAnswer {
     }
 }
 
-fn driver(moment: &DriverMoment) -> DriverAnswer {
+fn driver_to_answer(moment: &DriverMoment) -> DriverAnswer {
     let reading = &moment.reading;
     DriverAnswer {
         moment: reading.moment,

@@ -14,7 +14,7 @@ use super::net::{HeldAtEnd, Net, counted_at_end, net};
 use super::not_recorded::{missing_stacks, recording_was_off};
 use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, has_held_bytes, has_reserved_bytes};
-use super::top::rows::{Sorter, Wholes};
+use super::top::rows::{KnownTotals, Sorter};
 use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
 #[doc(hidden)]
@@ -230,11 +230,11 @@ pub fn summary_with(
     rules: &Rules,
 ) -> Vec<DeviceSummary> {
     let devices = snapshot.device_ids().into_iter();
-    let all = devices.map(|device| summary_of(snapshot, symbols, device, rules));
+    let all = devices.map(|device| summarize_device(snapshot, symbols, device, rules));
     all.filter(|summary| summary.events > 0 || summary.held.segments > 0).collect()
 }
 
-fn summary_of(
+fn summarize_device(
     snapshot: &PytorchSnapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
@@ -263,11 +263,11 @@ fn summary_of(
     let mut largest_retained = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
         for one in lifetimes.iter().filter(|one| is_retained(one)) {
-            let place = sorter.row_of(one);
+            let place = sorter.find_or_add_row(one);
             sorter.count(place, one);
         }
         // Groups of equal size are sorted by name, as in rankings.
-        let wholes = Wholes::live(most_live, &sorter.sum());
+        let wholes = KnownTotals::live(most_live, &sorter.sum());
         let rows = sorter.rows_by_index(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
@@ -317,11 +317,11 @@ fn summary_of(
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,
         retained,
-        outside_segments: contradictions::outside_segments(snapshot, device, &lifetimes),
+        outside_segments: contradictions::count_outside_segments(snapshot, device, &lifetimes),
         largest_retained,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
-        driver: driver_moments::moments(snapshot, device),
+        driver: driver_moments::driver_moments(snapshot, device),
         recording_was_off: recording_was_off(snapshot),
         missing_stacks: missing_stacks(snapshot, device),
         is_recording: snapshot.seconds_since() == Since::Start,

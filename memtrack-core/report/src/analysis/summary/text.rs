@@ -5,8 +5,8 @@ use crate::analysis::held::{HeldMemory, pool_name};
 use crate::analysis::net::HeldAtEnd;
 use crate::analysis::ownership::short;
 use crate::analysis::top::TopRow;
-use crate::analysis::top::folded;
-use crate::analysis::top::frames::frame_text;
+use crate::analysis::top::folded_notes;
+use crate::analysis::top::frames::format_frame;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::requester;
 use memtrack_model::Frame;
@@ -92,7 +92,7 @@ impl DeviceSummary {
         if let Some(row) = self.peak.live.rows.first() {
             let error = &row.errors.allocated_bytes;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
-            let text = format!("the largest group at the peak, {bytes} ({share}), {}", origin(row));
+            let text = format!("the largest group at the peak, {bytes} ({share}), {}", describe_origin(row));
             hints.push((row.allocated_bytes as f64 / total, HintSubject::Peak, text));
         }
         if held.inactive_split > 0 && self.has_reserved_bytes {
@@ -115,7 +115,7 @@ impl DeviceSummary {
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
                 self.retained.bytes_error.as_bytes(self.retained.bytes),
                 largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
-                origin(largest)
+                describe_origin(largest)
             );
             // Retained memory is usually intended, so it counts only half.
             hints.push((self.retained.bytes as f64 / total / 2.0, HintSubject::Retained, text));
@@ -137,11 +137,11 @@ impl DeviceSummary {
 /// the user's code or, failing that, the function that requested the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
     let requester = || requester(&row.stack).map(|line| &line.frame);
-    (origin(row), row.owned.mine.as_ref().or_else(requester))
+    (describe_origin(row), row.owned.mine.as_ref().or_else(requester))
 }
 
 /// Describes the origin of a group, worded for the end of a sentence.
-fn origin(row: &TopRow) -> String {
+fn describe_origin(row: &TopRow) -> String {
     let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
         // The bytes are those of the line, including all functions that it called.
@@ -159,7 +159,7 @@ fn origin(row: &TopRow) -> String {
         return format!("is from {function}, in no line of your own");
     }
     match requester(stack) {
-        Some(line) => format!("is from {}", frame_text(&line.frame, MAX_ORIGIN_CHARS)),
+        Some(line) => format!("is from {}", format_frame(&line.frame, MAX_ORIGIN_CHARS)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
         None => format!("was {}", printable(name.trim_matches(['(', ')']))),
     }
@@ -211,7 +211,7 @@ impl DeviceSummary {
         if self.oom_count > self.ooms.len() as u64 {
             line("", format!("{} in all", counted(self.oom_count, "time")))?;
         }
-        for (title, text) in super::driver_moments::lines(&self.driver) {
+        for (title, text) in super::driver_moments::driver_lines(&self.driver) {
             line(title, text)?;
         }
         let mut trace = counted(self.events, "event");
@@ -249,7 +249,7 @@ impl DeviceSummary {
         if let Some(why) = &self.missing_stacks {
             line("No stack", why.clone())?;
         }
-        for (place, folded) in folded(self.folded_scopes, &self.folded).into_iter().enumerate() {
+        for (place, folded) in folded_notes(self.folded_scopes, &self.folded).into_iter().enumerate() {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
@@ -276,7 +276,7 @@ impl DeviceSummary {
     fn write_heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         match self.counted {
             Some(HeldAtEnd { bytes, blocks, .. }) => {
-                let at_least = self.at_least();
+                let at_least = self.lower_bound_prefix();
                 let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
                 let how = "all allocations less all frees, counted";
                 line("Allocated", format!("{at_least}{bytes} in {blocks}: {how}"))?;
@@ -296,7 +296,7 @@ impl DeviceSummary {
         if let Some(resident) = self.resident_bytes {
             let bytes = human_bytes(resident);
             line("Resident", format!("{bytes} at the end: the whole process, including code and stacks"))?;
-            let untouched = self.least_allocated_bytes().saturating_sub(resident);
+            let untouched = self.min_allocated_bytes().saturating_sub(resident);
             if untouched >= MIN_UNTOUCHED_BYTES {
                 let bytes = human_bytes(untouched);
                 line(
@@ -311,7 +311,7 @@ impl DeviceSummary {
     }
 
     /// Returns a lower bound on the bytes that the heap holds at the end.
-    fn least_allocated_bytes(&self) -> u64 {
+    fn min_allocated_bytes(&self) -> u64 {
         match self.counted {
             Some(HeldAtEnd { bytes, .. }) => bytes,
             None if self.live.estimated => self.live.bytes_error.low as u64,
@@ -359,7 +359,7 @@ impl DeviceSummary {
     }
 
     fn write_peak(&self, line: &mut WriteLine<'_>) -> fmt::Result {
-        let when = self.peak.when();
+        let when = self.peak.format_when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
         // Without a trace, only the memory at the end is known.
         let peak = match self.recording_was_off {
@@ -374,13 +374,13 @@ impl DeviceSummary {
     }
 
     /// Returns the prefix for numbers that may be higher because the recording is incomplete.
-    fn at_least(&self) -> &'static str {
+    fn lower_bound_prefix(&self) -> &'static str {
         if self.complete { "" } else { "at least " }
     }
 
     /// Writes the lines about a device's segments.
     fn write_segments(&self, line: &mut WriteLine<'_>) -> fmt::Result {
-        let (held, at_least) = (&self.held, self.at_least());
+        let (held, at_least) = (&self.held, self.lower_bound_prefix());
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");
         line(

@@ -36,8 +36,8 @@ impl Age {
     /// Formats the age, as in `12.3 s` or `> 12.3 s`.
     pub fn text(self) -> String {
         match self {
-            Self::Exact(ns) => human_time(ns),
-            Self::AtLeast(ns) => format!("> {}", human_time(ns)),
+            Self::Exact(ns) => format_time(ns),
+            Self::AtLeast(ns) => format!("> {}", format_time(ns)),
         }
     }
 }
@@ -70,7 +70,7 @@ impl RowGrowth {
 
     /// Formats the growth, as in `+1.2 MiB`, `−12.0 KiB ± 4 %` or `±0 B`.
     pub fn text(&self) -> String {
-        self.change.as_bytes()
+        self.change.format_bytes()
     }
 }
 
@@ -131,7 +131,7 @@ impl<'a> Span<'a> {
     }
 
     /// Returns the age of a block that was allocated at the ticks `born`, or before the trace if `born` is `None`.
-    fn age(&self, born: Option<u64>) -> Option<Age> {
+    fn block_age(&self, born: Option<u64>) -> Option<Age> {
         let clock = &self.snapshot.clock;
         let since = |ticks| clock.time_ns(self.moment).saturating_sub(clock.time_ns(ticks));
         match born {
@@ -168,13 +168,13 @@ impl Trend {
     pub(super) fn add_live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
         self.born.push((span.allocation_ticks(lifetime), lifetime.bytes));
         if !span.was_live_halfway(lifetime) {
-            add(&mut self.added, lifetime);
+            add_lifetime(&mut self.added, lifetime);
         }
     }
 
     /// Adds a block that was live at the halfway point but is not live at the given moment.
     pub(super) fn add_freed(&mut self, lifetime: &Lifetime) {
-        add(&mut self.freed, lifetime);
+        add_lifetime(&mut self.freed, lifetime);
     }
 
     /// Returns the growth, or `None` if the memory that was live at the halfway point is unknown.
@@ -185,12 +185,12 @@ impl Trend {
     }
 
     /// Returns the ages; `estimated` says whether some of the blocks are samples.
-    pub(super) fn age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
+    pub(super) fn block_age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
         // Blocks that are older than the trace come first.
         self.born.sort_unstable();
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
-        let oldest = span.age(first)?;
+        let oldest = span.block_age(first)?;
         // If blocks are samples or some times are unknown, there may be an older block.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
@@ -201,11 +201,11 @@ impl Trend {
             until += u128::from(bytes);
             until * 2 >= all
         });
-        Some(RowAge { oldest, median: median.and_then(|&(born, _)| span.age(born)) })
+        Some(RowAge { oldest, median: median.and_then(|&(born, _)| span.block_age(born)) })
     }
 }
 
-fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
+fn add_lifetime((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
     *bytes = bytes.saturating_add(lifetime.bytes);
     sum.add(lifetime.size_bytes as f64, lifetime.blocks);
 }
@@ -250,7 +250,7 @@ impl TrendAnswer {
 }
 
 /// Formats a time with its unit, as in `850 ns`, `12.3 ms`, `12.3 s` or `2.5 h`.
-fn human_time(ns: u64) -> String {
+fn format_time(ns: u64) -> String {
     const UNITS: [(f64, &str, f64); 7] = [
         (1.0, "ns", 1e3),
         (1e3, "µs", 1e6),
@@ -288,7 +288,7 @@ mod tests {
             (9_000_000_000_000, "2.5 h"),
             (900_000_000_000_000, "10.4 d"),
         ] {
-            assert_eq!(human_time(ns), text);
+            assert_eq!(format_time(ns), text);
         }
         assert_eq!(Age::AtLeast(1500).text(), "> 1.5 µs");
     }

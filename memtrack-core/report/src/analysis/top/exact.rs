@@ -34,7 +34,7 @@ impl ExactSums {
         let mut sums = Self { by_scope: HashMap::new(), annotated: 0, total: [0; 2] };
         for row in snapshot.scope_sums_of(device)? {
             let sum = [row.allocated_bytes, row.allocations];
-            add(&mut sums.total, sum);
+            add_saturating(&mut sums.total, sum);
             let place = snapshot.scopes.place(row.scope);
             if place.operator.is_some() {
                 sums.annotated = sums.annotated.saturating_add(row.allocated_bytes);
@@ -48,7 +48,7 @@ impl ExactSums {
                 _ => place.phase.map(|phase| phase.name().to_owned()),
             };
             if let Some(name) = name {
-                add(&mut sums.by_scope.entry(row.scope).or_insert((name, [0; 2])).1, sum);
+                add_saturating(&mut sums.by_scope.entry(row.scope).or_insert((name, [0; 2])).1, sum);
             }
         }
         Some(sums)
@@ -60,17 +60,17 @@ impl ExactSums {
     }
 
     /// Returns the rows with their bytes and blocks, in no particular order.
-    pub(super) fn rows(&self) -> HashMap<&str, [u64; 2]> {
+    pub(super) fn row_sums(&self) -> HashMap<&str, [u64; 2]> {
         let mut rows: HashMap<&str, [u64; 2]> = HashMap::new();
         for (name, sum) in self.by_scope.values() {
-            add(rows.entry(name).or_default(), *sum);
+            add_saturating(rows.entry(name).or_default(), *sum);
         }
         rows
     }
 }
 
 /// Adds bytes and blocks without overflowing, because a file from another source may contain arbitrary numbers.
-fn add(sum: &mut [u64; 2], more: [u64; 2]) {
+fn add_saturating(sum: &mut [u64; 2], more: [u64; 2]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum = sum.saturating_add(more);
     }

@@ -2,7 +2,7 @@
 //! them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` uses this.
 
 use super::frames::is_python;
-use crate::analysis::ownership::plain;
+use crate::analysis::ownership::qualified_path;
 use crate::analysis::trim::is_internal;
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
@@ -28,30 +28,38 @@ pub(super) struct Fold {
 
 impl Fold {
     /// Returns the visible part of a stack, or `None` if it is empty, in which case the stack is shown as it is.
-    pub(super) fn visible(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
-        let python = self.python(addresses, symbols);
+    pub(super) fn visible_functions(
+        &mut self,
+        addresses: &[u64],
+        symbols: &mut Symbolizer,
+    ) -> Option<Vec<u32>> {
+        let python = self.python_functions(addresses, symbols);
         if python.is_some() {
             return python;
         }
-        let all = self.numbers(addresses, |functions| &functions.all);
+        let all = self.function_numbers(addresses, |functions| &functions.all);
         (!all.is_empty()).then_some(all)
     }
 
     /// Returns the numbers of the Python functions in a stack, or `None` if it has none.
-    pub(super) fn python(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
+    pub(super) fn python_functions(
+        &mut self,
+        addresses: &[u64],
+        symbols: &mut Symbolizer,
+    ) -> Option<Vec<u32>> {
         for &address in addresses {
             self.resolve(address, symbols);
         }
-        let informative = self.numbers(addresses, |functions| &functions.python);
+        let informative = self.function_numbers(addresses, |functions| &functions.python);
         let any = if informative.is_empty() {
-            self.numbers(addresses, |functions| &functions.any_python)
+            self.function_numbers(addresses, |functions| &functions.any_python)
         } else {
             informative
         };
         (!any.is_empty()).then_some(any)
     }
 
-    fn numbers(&self, addresses: &[u64], of: impl Fn(&VisibleFunctions) -> &Vec<u32>) -> Vec<u32> {
+    fn function_numbers(&self, addresses: &[u64], of: impl Fn(&VisibleFunctions) -> &Vec<u32>) -> Vec<u32> {
         addresses.iter().filter_map(|address| self.by_address.get(address)).flat_map(of).copied().collect()
     }
 
@@ -83,7 +91,10 @@ fn display_key(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
     // If the line is unknown, only the parameters distinguish C++ overloads.
     let has_plain_name = line.is_some() || !frame.function.contains('(');
-    let function =
-        if has_plain_name && !is_python(frame) { plain(&frame.function) } else { frame.function.clone() };
+    let function = if has_plain_name && !is_python(frame) {
+        qualified_path(&frame.function)
+    } else {
+        frame.function.clone()
+    };
     (function, frame.file.clone(), line)
 }

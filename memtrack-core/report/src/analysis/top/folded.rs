@@ -4,7 +4,7 @@ use memtrack_model::snapshot::Folded;
 use memtrack_model::units::{counted, human_bytes};
 
 /// Returns a line for each table that was full; `scopes` is the number of entries into scopes that did not fit.
-pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
+pub(in crate::analysis) fn folded_notes(scopes: u64, folded: &Folded) -> Vec<String> {
     let line = |count: u64, text: &dyn Fn() -> String| (count > 0).then(text);
     let scopes = line(scopes, &|| {
         format!(
@@ -26,7 +26,7 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
         format!(
             "{} not tracked because as many were live as the recorder keeps (Options::live_blocks): small \
              ones were only counted, the events of others are included.",
-            counted_with_verb(folded.blocks, "block")
+            format_counted(folded.blocks, "block")
         )
     });
     let driver = line(folded.driver_allocations, &|| {
@@ -39,6 +39,6 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     [scopes, stacks, threads, blocks, driver].into_iter().flatten().collect()
 }
 
-fn counted_with_verb(count: u64, what: &str) -> String {
+fn format_counted(count: u64, what: &str) -> String {
     format!("{} {}", counted(count, what), if count == 1 { "was" } else { "were" })
 }

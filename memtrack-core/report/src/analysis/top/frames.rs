@@ -2,7 +2,7 @@
 //! below them.
 
 use super::StackLine;
-use crate::analysis::layout::{SHORTEST_NAME, fit};
+use crate::analysis::layout::{MIN_NAME_CHARS, shorten_function};
 use crate::analysis::trim::is_internal;
 use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
@@ -11,15 +11,15 @@ use memtrack_model::units::{counted, printable};
 /// Formats at most `frames` frames (0 means all of them) in `room` characters each, followed by a line that counts the
 /// omitted ones. If there are Python frames, only those are shown, because users can hardly change the C++ frames, and
 /// there may be dozens of them at the top. Frames that only forward a call are omitted too.
-pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
+pub(in crate::analysis) fn format_frames(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
-        return stack.iter().map(|line| frame_text(&line.frame, room)).collect();
+        return stack.iter().map(|line| format_frame(&line.frame, room)).collect();
     }
     let of_python = stack.iter().filter(|line| is_python(&line.frame)).count();
     let chosen = shown_frames(stack);
     let internal = if of_python == 0 { stack.len() } else { of_python } - chosen.len();
     let mut lines: Vec<String> =
-        chosen.iter().take(frames).map(|line| frame_text(&line.frame, room)).collect();
+        chosen.iter().take(frames).map(|line| format_frame(&line.frame, room)).collect();
     let counts = [
         (chosen.len().saturating_sub(frames), "more"),
         (if of_python == 0 { 0 } else { stack.len() - of_python }, "C++ frame"),
@@ -54,7 +54,7 @@ pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
 }
 
 /// Formats `function file:line` in about `room` characters, using only the file's name.
-pub(in crate::analysis) fn frame_text(frame: &Frame, room: usize) -> String {
+pub(in crate::analysis) fn format_frame(frame: &Frame, room: usize) -> String {
     // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().map(file_name);
     let file = file.filter(|file| !file.is_empty() && *file != "??");
@@ -63,8 +63,8 @@ pub(in crate::analysis) fn frame_text(frame: &Frame, room: usize) -> String {
         (Some(file), None) => format!(" {file}"),
         _ => String::new(),
     };
-    let left = room.saturating_sub(place.chars().count()).max(SHORTEST_NAME);
-    printable(&(fit(&frame.function, left) + &place))
+    let left = room.saturating_sub(place.chars().count()).max(MIN_NAME_CHARS);
+    printable(&(shorten_function(&frame.function, left) + &place))
 }
 
 #[cfg(test)]
@@ -88,20 +88,20 @@ mod tests {
     fn python_comes_first_and_the_rest_is_counted() {
         let mixed = stack(&["??", "a.cpp", "/x/optimizer.py", "??", "<string>"]);
         assert_eq!(
-            frame_lines(&mixed, 7, usize::MAX),
+            format_frames(&mixed, 7, usize::MAX),
             ["f2 optimizer.py:7", "f4 <string>:7", "… 3 C++ frames"]
         );
-        assert_eq!(frame_lines(&mixed, 1, usize::MAX), ["f2 optimizer.py:7", "… 1 more, 3 C++ frames"]);
-        assert_eq!(frame_lines(&mixed[1..3], 7, usize::MAX), ["f2 optimizer.py:7", "… 1 C++ frame"]);
+        assert_eq!(format_frames(&mixed, 1, usize::MAX), ["f2 optimizer.py:7", "… 1 more, 3 C++ frames"]);
+        assert_eq!(format_frames(&mixed[1..3], 7, usize::MAX), ["f2 optimizer.py:7", "… 1 C++ frame"]);
     }
 
     #[test]
     fn stacks_of_one_language_are_shown_from_their_top() {
         assert_eq!(
-            frame_lines(&stack(&["a.rs", "b.rs", "c.rs"]), 2, 80),
+            format_frames(&stack(&["a.rs", "b.rs", "c.rs"]), 2, 80),
             ["f0 a.rs:7", "f1 b.rs:7", "… 1 more"]
         );
-        assert_eq!(frame_lines(&stack(&["a.py", "b.py"]), 2, 80), ["f0 a.py:7", "f1 b.py:7"]);
+        assert_eq!(format_frames(&stack(&["a.py", "b.py"]), 2, 80), ["f0 a.py:7", "f1 b.py:7"]);
     }
 
     #[test]
@@ -110,9 +110,9 @@ mod tests {
             stack(&["/v/torch/nn/modules/module.py", "/app/model.py", "/v/torch/nn/modules/module.py"]);
         calls[0].frame.function = "_call_impl".into();
         calls[2].frame.function = "Module._wrapped_call_impl".into();
-        assert_eq!(frame_lines(&calls, 7, 80), ["f1 model.py:7", "… 2 internal frames"]);
-        assert_eq!(frame_lines(&calls, 0, 80).len(), 3);
-        assert_eq!(frame_lines(&calls[..1], 7, 80), ["_call_impl module.py:7"], "nothing else is there");
+        assert_eq!(format_frames(&calls, 7, 80), ["f1 model.py:7", "… 2 internal frames"]);
+        assert_eq!(format_frames(&calls, 0, 80).len(), 3);
+        assert_eq!(format_frames(&calls[..1], 7, 80), ["_call_impl module.py:7"], "nothing else is there");
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
             line: Some(line),
             binary: None,
         };
-        assert_eq!(frame_text(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
-        assert_eq!(frame_text(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
+        assert_eq!(format_frame(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
+        assert_eq!(format_frame(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
     }
 }

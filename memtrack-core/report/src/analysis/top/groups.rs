@@ -34,7 +34,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns the name of a block's group, or `None` if the ranking is by scopes or stacks.
-    pub(super) fn name(&self, lifetime: &Lifetime) -> Option<String> {
+    pub(super) fn group_name(&self, lifetime: &Lifetime) -> Option<String> {
         Some(match self.by {
             By::Size => {
                 format!("{} ({} bytes)", human_bytes(lifetime.size_bytes), human_count(lifetime.size_bytes))
@@ -43,14 +43,14 @@ impl<'a> Groups<'a> {
                 0 => "default stream".into(),
                 stream => format!("stream {stream:#x}"),
             },
-            By::Pool => match self.pool(lifetime) {
+            By::Pool => match self.block_pool(lifetime) {
                 Some(pool) => pool_name(pool),
                 None => "(unknown pool)".into(),
             },
             By::Category => lifetime.category(self.snapshot).unwrap_or_else(|| NO_CATEGORY.into()),
             By::Metadata => {
-                let text = self.texts.of_block(lifetime).map(|text| self.snapshot.strings.get(text));
-                text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_TEXT_CHARS))
+                let text = self.texts.block_text(lifetime).map(|text| self.snapshot.strings.get(text));
+                text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MAX_TEXT_CHARS))
             }
             _ => return None,
         })
@@ -58,7 +58,7 @@ impl<'a> Groups<'a> {
 
     /// Returns the pool given in the block's event or, failing that, the pool of the segment that contains the block's
     /// address at the end of the trace.
-    fn pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
+    fn block_pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
         let row = lifetime.from.or(lifetime.to);
         if let Some(row) = row.filter(|&row| pytorch.events.has(row, Key::PoolId)) {
@@ -79,7 +79,7 @@ impl<'a> Groups<'a> {
 pub(in crate::analysis) const NO_CATEGORY: &str = "(no category)";
 
 /// The maximum number of characters of a program's text to show in a row's name.
-pub(super) const MOST_TEXT_CHARS: usize = 1000;
+pub(super) const MAX_TEXT_CHARS: usize = 1000;
 
 /// Returns the name of a frame's row, which is `function file:line` or just the file.
 pub(super) fn frame_name(frame: &Frame, by: By) -> String {

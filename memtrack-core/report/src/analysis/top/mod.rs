@@ -10,6 +10,7 @@
 //! because PyTorch reads the tracker's files.
 
 mod age;
+mod default_grouping;
 mod exact;
 mod fold;
 mod folded;
@@ -18,15 +19,14 @@ pub(super) mod groups;
 pub(super) mod json;
 pub(in crate::analysis) mod rows;
 pub(super) mod stacks;
-mod suited;
 mod text;
 mod texts;
 
 pub use age::{Age, RowAge, RowGrowth, TrendAnswer};
-pub(super) use folded::folded;
+pub(super) use folded::folded_notes;
 pub use json::{AttributionAnswer, PartAnswer, RankingAnswer, RowAnswer, TextAnswer, TotalsAnswer};
-pub(super) use rows::without_types;
-pub(in crate::analysis) use text::NOT_ENDED;
+pub(super) use rows::strip_types;
+pub(in crate::analysis) use text::NOT_ENDED_NOTE;
 
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;

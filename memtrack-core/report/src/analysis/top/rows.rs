@@ -5,8 +5,8 @@ use super::age::{Span, Trend};
 use super::exact::ExactSums;
 use super::fold::Fold;
 use super::frames::is_python;
-use super::groups::{self, Groups, MOST_TEXT_CHARS};
-use super::stacks::{Trimmer, lines, requester};
+use super::groups::{self, Groups, MAX_TEXT_CHARS};
+use super::stacks::{Trimmer, requester, stack_lines};
 use super::texts::Texts;
 use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
@@ -16,7 +16,7 @@ use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_recorded_
 use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
 use crate::analysis::not_recorded::missing_stacks;
-use crate::analysis::ownership::{ForwardLines, Owners, StackOwner, plain, short};
+use crate::analysis::ownership::{ForwardLines, Owners, StackOwner, qualified_path, short};
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
@@ -39,7 +39,7 @@ pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
 const NO_PYTHON: &str = "(no Python in the stack)";
 
 /// The maximum number of program texts, or of called functions, in a row.
-const MOST_TEXTS: usize = 10;
+const MAX_TEXTS: usize = 10;
 
 /// What identifies a row.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ struct Sums {
 
 /// Sums over all rows, if they are known independently of the samples.
 #[derive(Clone, Copy)]
-pub(in crate::analysis) struct Wholes {
+pub(in crate::analysis) struct KnownTotals {
     bytes: KnownTotal,
     blocks: KnownTotal,
     live_at_peak: KnownTotal,
@@ -99,7 +99,7 @@ pub(in crate::analysis) struct Wholes {
     count_allocations: bool,
 }
 
-impl Wholes {
+impl KnownTotals {
     /// Sums that are all unknown.
     pub(in crate::analysis) const UNKNOWN: Self = Self {
         bytes: KnownTotal::UNKNOWN,
@@ -258,7 +258,7 @@ impl<'a> Sorter<'a> {
         self.symbols
     }
 
-    fn row(&mut self, key: Key) -> usize {
+    fn get_or_add_row(&mut self, key: Key) -> usize {
         let next = self.sums.len();
         let row = *self.rows.entry(key).or_insert(next);
         if row == next {
@@ -268,10 +268,10 @@ impl<'a> Sorter<'a> {
     }
 
     /// Returns the row of a block, creating it if it does not exist.
-    pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> RowPlace {
-        if let Some(name) = self.groups.name(lifetime) {
+    pub(in crate::analysis) fn find_or_add_row(&mut self, lifetime: &Lifetime) -> RowPlace {
+        if let Some(name) = self.groups.group_name(lifetime) {
             // These rankings have few rows, and none of their rows depends on the requesting frame.
-            return RowPlace::of(self.row(Key::Name(name)));
+            return RowPlace::of(self.get_or_add_row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
         // A free may carry the stack of the allocation, but its scope is that of the free.
@@ -285,8 +285,8 @@ impl<'a> Sorter<'a> {
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
             return RowPlace::of(match self.frees.freeing_stack(lifetime) {
-                Some(stack) if of_stacks && self.splits_by_free => self.freed_row(stack),
-                _ => self.row(Key::Name(OLDER_BLOCKS.into())),
+                Some(stack) if of_stacks && self.splits_by_free => self.find_or_add_freed_row(stack),
+                _ => self.get_or_add_row(Key::Name(OLDER_BLOCKS.into())),
             });
         };
         let place = (lifetime.scope, stack);
@@ -301,7 +301,7 @@ impl<'a> Sorter<'a> {
             By::Phase => Key::Name(phase_name(self.attributor.phase(place.0, place.1, self.symbols))),
             By::Frame | By::File => {
                 let keys = self.snapshot.frame_keys(place.1);
-                let stack = lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
+                let stack = stack_lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
                 let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
                 Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
             }
@@ -319,10 +319,10 @@ impl<'a> Sorter<'a> {
                     stack = self.trimmer.trim(keys, self.symbols).to_vec();
                     let foreign_name = owned.line();
                     match owned.mine {
-                        Some(mine) => Key::Line(without_types(mine)),
+                        Some(mine) => Key::Line(strip_types(mine)),
                         None if self.splits_foreign => self
                             .fold
-                            .visible(&stack, self.symbols)
+                            .visible_functions(&stack, self.symbols)
                             .map_or_else(|| Key::Stack(stack.clone()), Key::Visible),
                         None => Key::Name(foreign_name),
                     }
@@ -333,8 +333,8 @@ impl<'a> Sorter<'a> {
                 addresses => {
                     let trimmed = self.trimmer.trim(addresses, self.symbols);
                     let visible = match self.by {
-                        By::Python => self.fold.python(trimmed, self.symbols),
-                        _ if self.fold_hidden => self.fold.visible(trimmed, self.symbols),
+                        By::Python => self.fold.python_functions(trimmed, self.symbols),
+                        _ if self.fold_hidden => self.fold.visible_functions(trimmed, self.symbols),
                         _ => None,
                     };
                     if self.by == By::Python && visible.is_none() {
@@ -346,7 +346,7 @@ impl<'a> Sorter<'a> {
                 }
             },
         };
-        let row = self.row(key);
+        let row = self.get_or_add_row(key);
         let sums = &mut self.sums[row];
         if !stack.is_empty() && self.collects_stacks {
             if self.by == By::Line {
@@ -363,17 +363,17 @@ impl<'a> Sorter<'a> {
     }
 
     /// Returns the row for blocks that are known only by the stack that freed them.
-    fn freed_row(&mut self, stack: StackId) -> usize {
+    fn find_or_add_freed_row(&mut self, stack: StackId) -> usize {
         if let Some(&row) = self.freed.get(&stack) {
             return row;
         }
         let owned = self.owners.owner(&self.snapshot.frame_keys(stack), self.symbols);
-        let frame = owned.mine.or(owned.called).map(without_types);
+        let frame = owned.mine.or(owned.called).map(strip_types);
         let frame = match self.by {
-            By::File => frame.and_then(file_only),
+            By::File => frame.and_then(reduce_to_file),
             _ => frame,
         };
-        let row = self.row(frame.map_or(Key::Name(OLDER_BLOCKS.into()), Key::Freed));
+        let row = self.get_or_add_row(frame.map_or(Key::Name(OLDER_BLOCKS.into()), Key::Freed));
         self.freed.insert(stack, row);
         row
     }
@@ -393,8 +393,12 @@ impl<'a> Sorter<'a> {
     }
 
     /// Returns the rows, sorted by index.
-    pub(in crate::analysis) fn rows_by_index(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
-        let mut rows = self.named_rows(usize::MAX, 0, precision, wholes, None);
+    pub(in crate::analysis) fn rows_by_index(
+        self,
+        precision: &Precision,
+        wholes: &KnownTotals,
+    ) -> Vec<TopRow> {
+        let mut rows = self.into_named_rows(usize::MAX, 0, precision, wholes, None);
         rows.sort_by_key(|&(place, _)| place);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         disambiguate_names(&mut rows);
@@ -407,10 +411,10 @@ impl<'a> Sorter<'a> {
         shown: usize,
         allocated_bytes: u64,
         precision: &Precision,
-        wholes: &Wholes,
+        wholes: &KnownTotals,
         span: Option<&Span<'_>>,
     ) -> Vec<TopRow> {
-        let rows = self.named_rows(shown, allocated_bytes, precision, wholes, span);
+        let rows = self.into_named_rows(shown, allocated_bytes, precision, wholes, span);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         disambiguate_names(&mut rows);
         rows.sort_by(|a, b| {
@@ -426,12 +430,12 @@ impl<'a> Sorter<'a> {
     }
 
     /// Returns the rows with an index below `shown`, along with their indices.
-    fn named_rows(
+    fn into_named_rows(
         self,
         shown: usize,
         allocated_bytes: u64,
         precision: &Precision,
-        wholes: &Wholes,
+        wholes: &KnownTotals,
         span: Option<&Span<'_>>,
     ) -> Vec<(usize, TopRow)> {
         let (mut sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
@@ -439,11 +443,11 @@ impl<'a> Sorter<'a> {
         let row = |(key, place): (Key, usize)| {
             let age = span.and_then(|span| {
                 let estimated = sums[place].estimated;
-                sums[place].trend.age(span, estimated)
+                sums[place].trend.block_age(span, estimated)
             });
             let sums = &sums[place];
             let mut freed_at = None;
-            let mut stack = lines(&sums.stack, symbols);
+            let mut stack = stack_lines(&sums.stack, symbols);
             if by == By::Python {
                 stack.retain(|line| is_python(&line.frame));
             }
@@ -465,13 +469,13 @@ impl<'a> Sorter<'a> {
                     let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
                     owned.called = most.map(|&(number, ..)| functions[number as usize].clone());
                     if let Some(shown) = sums.called_stacks.get(&most.map(|&(number, ..)| number)) {
-                        stack = lines(shown, symbols);
+                        stack = stack_lines(shown, symbols);
                     }
                     owned.mine = Some(mine);
                     owned.line()
                 }
                 Key::Freed(frame) => {
-                    let name = freed_name(&frame);
+                    let name = format_freed_name(&frame);
                     freed_at = Some(frame);
                     name
                 }
@@ -518,7 +522,7 @@ impl<'a> Sorter<'a> {
                 owned,
                 called: called
                     .iter()
-                    .take(MOST_TEXTS)
+                    .take(MAX_TEXTS)
                     .map(|&(number, bytes, blocks)| RowText {
                         text: short(&functions[number as usize]),
                         bytes,
@@ -529,7 +533,7 @@ impl<'a> Sorter<'a> {
                 freed_at,
                 age,
                 growth: span.and_then(|span| sums.trend.growth(span, precision)),
-                texts: texts(snapshot, &sums.texts),
+                texts: largest_texts(snapshot, &sums.texts),
                 texts_in_all: sums.texts.len(),
             };
             (place, row)
@@ -580,7 +584,7 @@ pub(super) fn rank(
         if !allocated && (!live || options.at.is_some()) {
             continue;
         }
-        let RowPlace { row, source, called } = sorter.row_of(lifetime);
+        let RowPlace { row, source, called } = sorter.find_or_add_row(lifetime);
         let sums = &mut sorter.sums[row];
         sums.live_estimated |= live && lifetime.estimated;
         sums.has_older |= lifetime.from.is_none();
@@ -613,7 +617,7 @@ pub(super) fn rank(
         for lifetime in
             lifetimes.iter().filter(|lifetime| span.was_live_halfway(lifetime) && !is_live(lifetime))
         {
-            let row = sorter.row_of(lifetime).row;
+            let row = sorter.find_or_add_row(lifetime).row;
             sorter.sums[row].trend.add_freed(lifetime);
         }
     }
@@ -622,8 +626,8 @@ pub(super) fn rank(
         statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
     totals.count = blocks.round() as u64;
     if let Some(exact) = &exact {
-        for (name, [bytes, count]) in exact.rows() {
-            let row = sorter.row(Key::Name(name.to_owned()));
+        for (name, [bytes, count]) in exact.row_sums() {
+            let row = sorter.get_or_add_row(Key::Name(name.to_owned()));
             let sums = &mut sorter.sums[row];
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
             sums.blocks += count as f64;
@@ -661,7 +665,7 @@ pub(super) fn rank(
         (None, None) => (KnownTotal::UNKNOWN, KnownTotal::UNKNOWN),
     };
     let until_the_end = matches!(options.at, None | Some(Moment::End));
-    let wholes = Wholes {
+    let wholes = KnownTotals {
         bytes,
         blocks: whole_blocks,
         live_at_peak,
@@ -760,14 +764,14 @@ fn counted_allocations(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
 }
 
 /// Returns the texts with the most bytes, largest first.
-fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
+fn largest_texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
     let largest = largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
     let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
-        text: shorten_middle(&snapshot.strings.get(text), MOST_TEXT_CHARS),
+        text: shorten_middle(&snapshot.strings.get(text), MAX_TEXT_CHARS),
         bytes,
         blocks,
     };
-    largest.iter().take(MOST_TEXTS).map(row).collect()
+    largest.iter().take(MAX_TEXTS).map(row).collect()
 }
 
 /// Sorts by bytes, largest first, and returns each element with its bytes and blocks.
@@ -778,19 +782,19 @@ fn largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec
 }
 
 /// Strips the type arguments from a frame's function, so that all instantiations share the row of the line.
-pub(in crate::analysis) fn without_types(frame: Frame) -> Frame {
-    let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
+pub(in crate::analysis) fn strip_types(frame: Frame) -> Frame {
+    let function = if is_python(&frame) { frame.function } else { qualified_path(&frame.function) };
     Frame { function, ..frame }
 }
 
 /// Reduces a frame to its file, if the file is known.
-fn file_only(frame: Frame) -> Option<Frame> {
+fn reduce_to_file(frame: Frame) -> Option<Frame> {
     let is_known = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
     is_known.then_some(Frame { function: String::new(), line: None, ..frame })
 }
 
 /// Returns the name of the row for blocks that are known only by the stack that freed them.
-pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
+pub(in crate::analysis) fn format_freed_name(frame: &Frame) -> String {
     let older = OLDER_BLOCKS.trim_end_matches(')');
     match (&frame.function[..], &frame.file) {
         ("", Some(file)) => format!("{older}, freed in {file})"),

@@ -65,7 +65,7 @@ pub(in crate::analysis) fn requester(stack: &[StackLine]) -> Option<&StackLine> 
 
 /// Returns the functions at trimmed `addresses`, without any uninformative functions that were inlined into the first
 /// one.
-pub(super) fn lines(addresses: &[u64], symbols: &mut Symbolizer) -> Vec<StackLine> {
+pub(super) fn stack_lines(addresses: &[u64], symbols: &mut Symbolizer) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for &address in addresses {
         let frames = symbols.frames(address);

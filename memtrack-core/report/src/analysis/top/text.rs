@@ -1,18 +1,18 @@
 //! A ranking as a text table, with a footer that states the totals and what the numbers may lack.
 
-use super::folded::folded;
-use super::frames::frame_lines;
+use super::folded::folded_notes;
+use super::frames::format_frames;
 use super::{Age, By, TopReport, TopRow};
 use crate::analysis::attribution::Source;
 use crate::analysis::estimate::Estimate;
-use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
+use crate::analysis::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, shorten_function, wrap};
 use crate::analysis::moment::Moment;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
 /// The note to print if the end of a recording is missing.
-pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: later events are missing, so \
+pub(in crate::analysis) const NOT_ENDED_NOTE: &str = "The recording was not ended: later events are missing, so \
                                                  sums, peaks and the memory live at the end may be \
                                                  higher.";
 
@@ -37,7 +37,7 @@ const DROP_ORDER: [&[Column]; 2] = [
 ];
 
 impl Column {
-    fn head(self, at_a_moment: bool) -> &'static str {
+    fn heading(self, at_a_moment: bool) -> &'static str {
         match self {
             Self::Bytes if at_a_moment => "Live",
             Self::Bytes => "Requested",
@@ -51,7 +51,7 @@ impl Column {
         }
     }
 
-    fn cell(self, row: &TopRow) -> String {
+    fn format_cell(self, row: &TopRow) -> String {
         let errors = &row.errors;
         let age = |age: Option<Age>| age.map_or("—".to_owned(), Age::text);
         match self {
@@ -77,11 +77,11 @@ impl TopReport {
     /// Formats the report. If the layout has a width, names are shortened until the table fits.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let Layout { width, frames } = layout.into();
-        let mut text = wrapped(&self.title(), width);
+        let mut text = wrap(&self.format_title(), width);
         if self.rows.is_empty() {
             match self.at {
                 Some(_) => text.push_str("Nothing was live then.\n"),
-                None => text.push_str(&self.empty_text()),
+                None => text.push_str(&self.format_empty()),
             }
         } else {
             let longest = self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
@@ -89,16 +89,17 @@ impl TopReport {
             let mut columns = self.columns();
             let mut droppable = DROP_ORDER[usize::from(self.at.is_some())].iter();
             loop {
-                let full = self.table(&columns, frames, usize::MAX);
+                let full = self.format_table(&columns, frames, usize::MAX);
                 let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
                 let Some(width) = width.filter(|&width| widest > width) else {
                     text.push_str(&full);
                     break;
                 };
                 let room = longest.saturating_sub(widest - width);
-                let dropped = if room < LEGIBLE_NAME.min(longest) { droppable.next() } else { None };
+                let dropped =
+                    if room < MIN_LEGIBLE_NAME_CHARS.min(longest) { droppable.next() } else { None };
                 let Some(dropped) = dropped else {
-                    text.push_str(&self.table(&columns, frames, room.max(SHORTEST_NAME)));
+                    text.push_str(&self.format_table(&columns, frames, room.max(MIN_NAME_CHARS)));
                     break;
                 };
                 columns.retain(|column| column != dropped);
@@ -106,12 +107,12 @@ impl TopReport {
         }
         text.push('\n');
         let mut footer = String::new();
-        self.footer(&mut footer);
-        text + &wrapped(&footer, width)
+        self.push_footer(&mut footer);
+        text + &wrap(&footer, width)
     }
 
     /// Returns the text to show instead of an empty table.
-    fn empty_text(&self) -> String {
+    fn format_empty(&self) -> String {
         let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
         match (self.rows_in_all, count) {
             (0, 0) => "Nothing was allocated during the recording.\n".to_owned(),
@@ -125,7 +126,7 @@ impl TopReport {
         }
     }
 
-    fn title(&self) -> String {
+    fn format_title(&self) -> String {
         let plural = match self.by {
             By::Operator => "operators",
             By::Module => "modules",
@@ -176,7 +177,7 @@ impl TopReport {
         self.rows.iter().any(|row| row.age.is_some())
     }
 
-    fn table(&self, columns: &[Column], frames: usize, name_width: usize) -> String {
+    fn format_table(&self, columns: &[Column], frames: usize, name_width: usize) -> String {
         let mut table = Table::new();
         table.load_style(
             TableStyle::new()
@@ -200,19 +201,19 @@ impl TopReport {
             By::Size => "Size",
         };
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let heads = columns.iter().map(|column| right(column.head(self.at.is_some()).into()));
+        let heads = columns.iter().map(|column| right(column.heading(self.at.is_some()).into()));
         table.set_header(std::iter::once(Cell::new(title)).chain(heads));
         for row in &self.rows {
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let numbers = columns.iter().map(|column| right(column.cell(row)));
+            let numbers = columns.iter().map(|column| right(column.format_cell(row)));
             table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers));
         }
         table.trim_fmt() + "\n"
     }
 
-    fn footer(&self, text: &mut String) {
+    fn push_footer(&self, text: &mut String) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", self.peak.format_line(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
@@ -293,7 +294,7 @@ impl TopReport {
                 false => writeln!(text),
             };
         }
-        for folded in folded(self.folded_scopes, &self.folded) {
+        for folded in folded_notes(self.folded_scopes, &self.folded) {
             let _ = writeln!(text, "Folded: {folded}");
         }
         if let Some(seconds) = self.sums_at_seconds {
@@ -305,7 +306,7 @@ impl TopReport {
         }
         self.write_sampling_note(text);
         if !self.complete {
-            let _ = writeln!(text, "{NOT_ENDED}");
+            let _ = writeln!(text, "{NOT_ENDED_NOTE}");
         }
     }
 
@@ -323,7 +324,7 @@ impl TopReport {
             text,
             "± and < hold with 95 % confidence: blocks below {}{these} are sampled, {}",
             human_bytes(self.sample_threshold_bytes),
-            self.sampling_interval(),
+            self.format_sampling_interval(),
         );
         if self.detection_limit_bytes > 0 {
             let limit = human_bytes(self.detection_limit_bytes);
@@ -336,7 +337,7 @@ impl TopReport {
     }
 
     /// Describes the mean number of bytes between samples, and the reason for it.
-    fn sampling_interval(&self) -> String {
+    fn format_sampling_interval(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
         match (self.sample_mean_bytes, widest) {
@@ -368,14 +369,14 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
             // Show when the block was allocated and where it was freed, on a line each.
             let name = row.name.trim_end_matches(')');
             let (older, freed) = name.split_once(", ").unwrap_or((name, ""));
-            let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(SHORTEST_NAME));
+            let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(MIN_NAME_CHARS));
             vec![format!("{})", printable(older)), freed]
         }
-        By::Line => vec![printable(&line_name(row, room))],
+        By::Line => vec![printable(&format_line_name(row, room))],
         By::Stack | By::Python if !row.stack.is_empty() => {
-            frame_lines(&row.stack, frames, room.saturating_sub(2))
+            format_frames(&row.stack, frames, room.saturating_sub(2))
         }
-        By::Operator | By::Frame => vec![printable(&fit(&row.name, room))],
+        By::Operator | By::Frame => vec![printable(&shorten_function(&row.name, room))],
         _ => vec![printable(&row.name)],
     };
     let indented = |(place, line)| if place == 0 { line } else { format!("  {line}") };
@@ -384,8 +385,8 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
 
 /// Formats a line with the functions that it called, as in `train.py:53 step → adamw.py:176 step, 2 more`, in about
 /// `room` characters. If they do not fit, the called function is shortened.
-fn line_name(row: &TopRow, room: usize) -> String {
-    const SHORTEST_CALL: usize = 8;
+fn format_line_name(row: &TopRow, room: usize) -> String {
+    const MIN_CALL_CHARS: usize = 8;
     let more = match row.called_in_all {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
@@ -394,11 +395,11 @@ fn line_name(row: &TopRow, room: usize) -> String {
     let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
     let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
     match (called, left.checked_sub(more.len())) {
-        ("", _) => fit(&row.name, room),
-        (called, Some(left)) if left >= SHORTEST_CALL.min(called.chars().count()) => {
-            format!("{} → {}{more}", row.name, fit(called, left))
+        ("", _) => shorten_function(&row.name, room),
+        (called, Some(left)) if left >= MIN_CALL_CHARS.min(called.chars().count()) => {
+            format!("{} → {}{more}", row.name, shorten_function(called, left))
         }
-        (called, _) if left >= SHORTEST_CALL => format!("{} → {}", row.name, fit(called, left)),
-        _ => fit(&row.name, room),
+        (called, _) if left >= MIN_CALL_CHARS => format!("{} → {}", row.name, shorten_function(called, left)),
+        _ => shorten_function(&row.name, room),
     }
 }

@@ -44,7 +44,7 @@ impl<'a> Texts<'a> {
     }
 
     fn annotate(&mut self, block: Option<usize>, address: u64, row: usize) {
-        let Some(text) = self.of_event(row) else { return };
+        let Some(text) = self.event_text(row) else { return };
         match block {
             Some(block) => self.annotated.insert(block, text),
             None => self.annotated_older.insert(address, text),
@@ -52,7 +52,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns the text of a block, or `None` if it has none or the text is empty.
-    pub(super) fn of_block(&self, lifetime: &Lifetime) -> Option<StringId> {
+    pub(super) fn block_text(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (snapshot, _) = self.source?;
         let annotated = match (lifetime.from, lifetime.to, lifetime.block) {
             (Some(from), ..) => self.annotated.get(&from),
@@ -63,17 +63,17 @@ impl<'a> Texts<'a> {
             }
             (None, None, None) => None,
         };
-        annotated.copied().or_else(|| self.of_event(lifetime.from.or(lifetime.to)?))
+        annotated.copied().or_else(|| self.event_text(lifetime.from.or(lifetime.to)?))
     }
 
     /// Returns the text of a block unless memtrack wrote it, as it does for scopes and the weights of samples.
     pub(super) fn program_text(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (_, pytorch) = self.source?;
         let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
-        self.of_block(lifetime).filter(|&text| !is_internal(text))
+        self.block_text(lifetime).filter(|&text| !is_internal(text))
     }
 
-    fn of_event(&self, row: usize) -> Option<StringId> {
+    fn event_text(&self, row: usize) -> Option<StringId> {
         let (_, pytorch) = self.source?;
         let has = pytorch.events.has(row, Key::UserMetadata);
         let text = has.then(|| pytorch.events.text(row, Key::UserMetadata));

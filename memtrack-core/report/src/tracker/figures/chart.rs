@@ -1,12 +1,13 @@
 //! Draws one figure: the title, legend, axes, step lines and markers. The layout uses an upper bound on the width of
 //! text, so no text is clipped in any font.
 
-use super::marks::{Mark, marks};
+use super::marks::{Mark, collect_marks};
 use super::peak::PeakLabel;
-use super::steps::{is_drawable, lines};
+use super::steps::{is_drawable, step_lines};
 use super::{Figure, palette};
 use crate::figures::{
-    AXIS, Axis, BACKGROUND, Canvas, DrawResult, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+    AXIS, Axis, BACKGROUND, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT,
+    text_width,
 };
 use crate::tracker::Sample;
 use crate::tracker::TrackerStats;
@@ -28,7 +29,7 @@ const LEGEND_LINE_HEIGHT: i32 = 22;
 /// The maximum number of legend lines. Markers that do not fit in the legend still have their lines in the plot.
 const MAX_LEGEND_LINES: i32 = 3;
 /// The width reserved for the text that counts the entries that do not fit, in pixels.
-const MORE_WIDTH: i32 = 130;
+const MORE_TEXT_WIDTH: i32 = 130;
 /// The minimum average distance between marker lines, in pixels. If the lines would be closer together, they would hide
 /// the series, so the markers become ticks above the plot.
 const MIN_LINE_DISTANCE: usize = 12;
@@ -51,7 +52,7 @@ pub fn draw<DB: DrawingBackend>(
     scale: u32,
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     let chart = Chart::new(stats, figure, Canvas::new(root, scale));
-    chart.canvas.background(WIDTH, HEIGHT)?;
+    chart.canvas.fill_background(WIDTH, HEIGHT)?;
     chart.draw_frame()?;
     chart.draw_markers()?;
     chart.draw_series()?;
@@ -115,20 +116,20 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let has_peak = matches!(figure, Figure::All | Figure::Allocated);
         let peak = PeakLabel::of(stats).filter(|_| has_peak && count > 0);
         let values = all_series.iter().flat_map(|series| series.samples).map(|sample| sample.mib);
-        let values = values.chain(peak.as_ref().map(PeakLabel::mib));
+        let values = values.chain(peak.as_ref().map(PeakLabel::height_mib));
         let range = values.filter(|mib| is_drawable(*mib)).fold(None, |range: Option<(f64, f64)>, mib| {
             let (low, high) = range.unwrap_or((mib, mib));
             Some((low.min(mib), high.max(mib)))
         });
         let (low, high) = range.unwrap_or((0.0, 1.0));
         let (calls, memory) = (Axis::of_calls(count), Axis::of_memory(low, high));
-        let marks = marks(stats);
+        let marks = collect_marks(stats);
         let (legend, top) = lay_out_legend(&all_series, peak.as_ref(), &marks);
-        let line_count: usize = marks.iter().map(|mark| positions_on_axis(mark, &calls)).sum();
+        let line_count: usize = marks.iter().map(|mark| count_positions_on_axis(mark, &calls)).sum();
         let is_many = line_count * MIN_LINE_DISTANCE > WIDTH as usize - 100;
         let tick_rows = if is_many { marks.len().min(MAX_TICK_ROWS) as i32 } else { 0 };
-        let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
-        let half_last = calls.ticks.last().map_or(0, |tick| width_of(&tick.1, LABEL.0) / 2);
+        let labels = memory.ticks.iter().map(|tick| text_width(&tick.1, LABEL_FONT.0)).max().unwrap_or(0);
+        let half_last = calls.ticks.last().map_or(0, |tick| text_width(&tick.1, LABEL_FONT.0) / 2);
         Self {
             canvas,
             stats,
@@ -147,7 +148,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Returns the point at the given positions on the two axes (from 0 to 1), in real pixels.
-    fn at(&self, call: f64, memory: f64) -> Point {
+    fn point_at(&self, call: f64, memory: f64) -> Point {
         let scale = f64::from(self.canvas.scale());
         let x = f64::from(self.left) + call * f64::from(self.right - self.left);
         let y = f64::from(self.bottom) - memory * f64::from(self.bottom - self.top);
@@ -157,33 +158,35 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     /// Draws the title, the grid, the axes and their labels.
     fn draw_frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
-        canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
+        canvas.draw_text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE_FONT)?;
         for (value, label) in &self.memory.ticks {
-            let y = self.at(0.0, self.memory.position(*value)).1 / canvas.scale();
-            canvas.line((self.left, y), (self.right, y), GRID, 2)?;
-            canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
+            let y = self.point_at(0.0, self.memory.position(*value)).1 / canvas.scale();
+            canvas.draw_line((self.left, y), (self.right, y), GRID, 2)?;
+            canvas.draw_text(label, (self.left - 8, y), HPos::Right, LABEL_FONT)?;
         }
-        canvas.text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL)?;
+        canvas.draw_text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL_FONT)?;
         for (value, label) in &self.calls.ticks {
-            let x = self.at(self.calls.position(*value), 0.0).0 / canvas.scale();
-            canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
-            canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
+            let x = self.point_at(self.calls.position(*value), 0.0).0 / canvas.scale();
+            canvas.draw_line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
+            canvas.draw_text(label, (x, self.bottom + 17), HPos::Center, LABEL_FONT)?;
         }
-        canvas.line((self.left, self.bottom), (self.right, self.bottom), AXIS, 2)?;
+        canvas.draw_line((self.left, self.bottom), (self.right, self.bottom), AXIS, 2)?;
         let middle = (self.left + self.right) / 2;
-        canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
+        canvas.draw_text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL_FONT)
     }
 
     fn draw_series(&self) -> DrawResult<DB> {
         let all_series = series_of(self.stats, self.figure);
         if all_series.iter().all(|series| series.samples.is_empty()) {
             let middle = ((self.left + self.right) / 2, (self.top + self.bottom) / 2);
-            return self.canvas.text("no operator was recorded", middle, HPos::Center, LEGEND);
+            return self.canvas.draw_text("no operator was recorded", middle, HPos::Center, LEGEND_FONT);
         }
         for series in all_series {
             let values = series.samples.iter().map(|sample| sample.mib);
-            for line in lines(values, &self.calls, &self.memory, |call, memory| self.at(call, memory)) {
-                self.canvas.path(line, series.color, series.width)?;
+            for line in
+                step_lines(values, &self.calls, &self.memory, |call, memory| self.point_at(call, memory))
+            {
+                self.canvas.draw_path(line, series.color, series.width)?;
             }
         }
         Ok(())
@@ -198,14 +201,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             let row = (row as i32).min(self.tick_rows - 1);
             let top = self.top - (self.tick_rows - row) * (TICK_HEIGHT + 1);
             let mut previous_x = i32::MIN;
-            for call in &mark.positions[..positions_on_axis(mark, &self.calls)] {
-                let x = self.at(self.calls.position(*call as f64), 0.0).0;
+            for call in &mark.positions[..count_positions_on_axis(mark, &self.calls)] {
+                let x = self.point_at(self.calls.position(*call as f64), 0.0).0;
                 if many && x < previous_x.saturating_add(MIN_TICK_DISTANCE * scale) {
                     continue;
                 }
                 previous_x = x;
                 if many {
-                    self.canvas.path(
+                    self.canvas.draw_path(
                         vec![(x, top * scale), (x, (top + TICK_HEIGHT) * scale)],
                         mark.color,
                         2,
@@ -214,7 +217,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 }
                 for from in (self.top..self.bottom).step_by(9) {
                     let to = (from + 5).min(self.bottom);
-                    self.canvas.path(vec![(x, from * scale), (x, to * scale)], mark.color, 3)?;
+                    self.canvas.draw_path(vec![(x, from * scale), (x, to * scale)], mark.color, 3)?;
                 }
             }
         }
@@ -225,52 +228,55 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn draw_peak(&self) -> DrawResult<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
-        let height = self.memory.position(peak.mib());
-        let call = peak.call().filter(|call| *call <= self.calls.to);
-        let (x, y) = self.at(call.map_or(0.0, |call| self.calls.position(call)), height);
+        let height = self.memory.position(peak.height_mib());
+        let call = peak.call_index().filter(|call| *call <= self.calls.to);
+        let (x, y) = self.point_at(call.map_or(0.0, |call| self.calls.position(call)), height);
         for from in (self.left..self.right).step_by(6) {
             let to = (from + 2).min(self.right);
-            self.canvas.path(vec![(from * scale, y), (to * scale, y)], palette::PEAK, 3)?;
+            self.canvas.draw_path(vec![(from * scale, y), (to * scale, y)], palette::PEAK, 3)?;
         }
         let (x, y) = (x / scale, y / scale);
         if call.is_some() {
             let corners = [(x, y), (x - 6, y - 10), (x + 6, y - 10)].map(|(x, y)| (x * scale, y * scale));
-            self.canvas.area(corners.to_vec(), palette::PEAK, 1.0)?;
+            self.canvas.fill_area(corners.to_vec(), palette::PEAK, 1.0)?;
         }
-        let text = peak.short();
-        let is_right = x + 12 + width_of(&text, LABEL.0) <= self.right;
+        let text = peak.format_short();
+        let is_right = x + 12 + text_width(&text, LABEL_FONT.0) <= self.right;
         let (at, side) = if is_right { (x + 10, HPos::Left) } else { (x - 10, HPos::Right) };
-        let (from, to) =
-            if is_right { (at, at + width_of(&text, LABEL.0)) } else { (at - width_of(&text, LABEL.0), at) };
+        let (from, to) = if is_right {
+            (at, at + text_width(&text, LABEL_FONT.0))
+        } else {
+            (at - text_width(&text, LABEL_FONT.0), at)
+        };
         // Put the text above the line, unless it would be outside the plot there.
         let middle = if y - 18 < self.top { y + 11 } else { y - 9 };
-        self.canvas.rectangle((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
-        self.canvas.text(&text, (at, middle), side, LABEL)
+        self.canvas.fill_rectangle((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
+        self.canvas.draw_text(&text, (at, middle), side, LABEL_FONT)
     }
 
     fn draw_legend(&self) -> DrawResult<DB> {
         for Entry { name, color, swatch, at: (x, y) } in &self.legend {
             match swatch {
-                Swatch::Line => self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?,
+                Swatch::Line => self.canvas.draw_line((*x, *y), (x + 18, *y), *color, 6)?,
                 Swatch::Peak => {
                     for dot in (0..18).step_by(6) {
-                        self.canvas.line((x + dot, *y), (x + dot + 2, *y), *color, 4)?;
+                        self.canvas.draw_line((x + dot, *y), (x + dot + 2, *y), *color, 4)?;
                     }
                 }
                 Swatch::Marker => {
-                    self.canvas.line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
-                    self.canvas.line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
+                    self.canvas.draw_line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
+                    self.canvas.draw_line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
                 }
                 Swatch::More => {}
             }
-            self.canvas.text(name, (x + swatch.width(), *y), HPos::Left, LEGEND)?;
+            self.canvas.draw_text(name, (x + swatch.width(), *y), HPos::Left, LEGEND_FONT)?;
         }
         Ok(())
     }
 }
 
 /// Returns how many of a marker's positions are on the axis.
-fn positions_on_axis(mark: &Mark, calls: &Axis) -> usize {
+fn count_positions_on_axis(mark: &Mark, calls: &Axis) -> usize {
     mark.positions.partition_point(|at| *at as f64 <= calls.to)
 }
 
@@ -310,16 +316,16 @@ fn lay_out_legend(
 ) -> (Vec<Entry>, i32) {
     let right = WIDTH as i32 - MARGIN;
     let series = all_series.iter().rev().map(|series| (series.name.to_owned(), series.color, Swatch::Line));
-    let peak = peak.map(|peak| (peak.long(), palette::PEAK, Swatch::Peak));
-    let markers = marks.iter().map(|mark| (mark.legend(), mark.color, Swatch::Marker));
+    let peak = peak.map(|peak| (peak.format_long(), palette::PEAK, Swatch::Peak));
+    let markers = marks.iter().map(|mark| (mark.legend_label(), mark.color, Swatch::Marker));
     let entries: Vec<(String, RGBColor, Swatch)> = series.chain(peak).chain(markers).collect();
     let total = entries.len();
     let (mut line, mut x) = (0, MARGIN);
     let mut legend: Vec<Entry> = Vec::new();
     for (name, color, swatch) in entries {
-        let width = swatch.width() + width_of(&name, LEGEND.0);
+        let width = swatch.width() + text_width(&name, LEGEND_FONT.0);
         // Leave room on the last line for the count of the entries that do not fit.
-        let reserve = if line + 1 == MAX_LEGEND_LINES { MORE_WIDTH } else { 0 };
+        let reserve = if line + 1 == MAX_LEGEND_LINES { MORE_TEXT_WIDTH } else { 0 };
         if x > MARGIN && x + width + reserve > right {
             if line + 1 == MAX_LEGEND_LINES {
                 let more = format!("and {} more", total - legend.len());

@@ -31,7 +31,7 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
         ),
     );
     if let Some(peak) = PeakLabel::of(stats) {
-        let peak = peak.long();
+        let peak = peak.format_long();
         push_line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape(&peak[1..])));
     }
     for figure in Figure::EACH {

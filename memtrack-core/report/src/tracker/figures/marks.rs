@@ -19,7 +19,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// Formats the legend label: the name with its position or, if there are several, with their number and range.
-    pub(super) fn legend(&self) -> String {
+    pub(super) fn legend_label(&self) -> String {
         match self.positions[..] {
             [at] => format!("{} (at {at})", self.name),
             [first, .., last] => format!("{} ({}, at {first} to {last})", self.name, self.positions.len()),
@@ -29,14 +29,14 @@ impl Mark {
 }
 
 /// Returns the markers of a run, in the order in which their names were first set.
-pub(super) fn marks(stats: &TrackerStats) -> Vec<Mark> {
+pub(super) fn collect_marks(stats: &TrackerStats) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::with_capacity(stats.markers.len());
     let mut indices: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
     let earlier = stats.earlier_markers.iter().map(|(name, at)| (&**name, *at));
     let newest = stats.markers.iter().map(|(name, at)| (&**name, *at));
     for (name, at) in earlier.chain(newest) {
         let index = *indices.entry(name).or_insert_with(|| {
-            let color = palette::marker(name, marks.len());
+            let color = palette::marker_colour(name, marks.len());
             marks.push(Mark { name: display_name(name), positions: Vec::new(), color });
             marks.len() - 1
         });

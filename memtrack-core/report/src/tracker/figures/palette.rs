@@ -33,7 +33,7 @@ pub(super) const DARK: [(RGBColor, &str); 14] = [
 
 /// Returns the colour of the `index`-th marker. As in PyTorch, the end of the forward pass is red and its start is
 /// black.
-pub(super) fn marker(name: &str, index: usize) -> RGBColor {
+pub(super) fn marker_colour(name: &str, index: usize) -> RGBColor {
     match name {
         "fw_bw_boundary" => FORWARD_END,
         "fw_start" => FORWARD_START,

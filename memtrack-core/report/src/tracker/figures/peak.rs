@@ -24,28 +24,28 @@ impl<'a> PeakLabel<'a> {
     }
 
     /// Returns the height of the peak in MiB, which is never below a sample.
-    pub(super) fn mib(&self) -> f64 {
+    pub(super) fn height_mib(&self) -> f64 {
         self.peak.least_mib.max(self.sampled_mib)
     }
 
     /// Returns the index of the operator during which the peak was reached, or of the next operator to end.
-    pub(super) fn call(&self) -> Option<f64> {
+    pub(super) fn call_index(&self) -> Option<f64> {
         self.peak.op_index.map(|index| index as f64)
     }
 
     /// Formats only the height of the peak, as in `peak 77.7 MiB`.
-    pub(super) fn short(&self) -> String {
-        format!("peak {}{}", self.bound_prefix(), format_mib(self.mib()))
+    pub(super) fn format_short(&self) -> String {
+        format!("peak {}{}", self.bound_prefix(), format_mib(self.height_mib()))
     }
 
     /// Formats the peak with its operator and its height above the highest sample.
-    pub(super) fn long(&self) -> String {
-        let above = self.mib() - self.sampled_mib;
+    pub(super) fn format_long(&self) -> String {
+        let above = self.height_mib() - self.sampled_mib;
         let above = match format_mib(above) {
             _ if !(above > 0.0 && self.sampled_mib.is_finite()) => String::new(),
             above => format!(": {}{above} above the highest value after an operator", self.bound_prefix()),
         };
-        format!("{}{}{above}", self.short(), self.position())
+        format!("{}{}{above}", self.format_short(), self.format_position())
     }
 
     /// Returns the prefix that marks a number as a lower bound, or an empty string if the peak is exact.
@@ -53,7 +53,7 @@ impl<'a> PeakLabel<'a> {
         if self.peak.is_exact() { "" } else { "at least " }
     }
 
-    fn position(&self) -> String {
+    fn format_position(&self) -> String {
         let Some(index) = self.peak.op_index else {
             return ", before the operators that were kept".to_owned();
         };

@@ -15,7 +15,7 @@ struct Column {
 
 /// Returns the lines that make up a series. There are several if values that cannot be drawn leave gaps. `at` converts
 /// positions on the two axes (from 0 to 1) to a point.
-pub(super) fn lines(
+pub(super) fn step_lines(
     values: impl Iterator<Item = f64>,
     calls: &Axis,
     memory: &Axis,
@@ -30,7 +30,7 @@ pub(super) fn lines(
         let height = if is_drawable(value) { memory.position(value) } else { 0.0 };
         let (x, y) = at(calls.position(index as f64), height);
         if !is_drawable(value) {
-            end(&mut line, column.take(), x);
+            end_column(&mut line, column.take(), x);
             lines.push(std::mem::take(&mut line));
             continue;
         }
@@ -41,13 +41,13 @@ pub(super) fn lines(
                 column.last = y;
             }
             open => {
-                end(&mut line, open.take(), x);
+                end_column(&mut line, open.take(), x);
                 *open = Some(Column { x, first: y, lowest: y, highest: y, last: y });
             }
         }
     }
     let (x, _) = at(calls.position(count as f64), 0.0);
-    end(&mut line, column, x);
+    end_column(&mut line, column, x);
     lines.push(line);
     lines.retain(|line| line.len() > 1);
     lines
@@ -59,16 +59,16 @@ pub(super) fn is_drawable(mib: f64) -> bool {
 }
 
 /// Ends a column by appending its points and the step to the column at `x`.
-fn end(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
+fn end_column(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
     let Some(column) = column else { return };
     for y in [column.first, column.lowest, column.highest, column.last] {
-        push(line, (column.x, y));
+        push_point(line, (column.x, y));
     }
-    push(line, (x, column.last));
+    push_point(line, (x, column.last));
 }
 
 /// Appends a point. A point that only extends a horizontal line replaces the end of that line.
-fn push(line: &mut Vec<Point>, point: Point) {
+fn push_point(line: &mut Vec<Point>, point: Point) {
     match line[..] {
         [.., last] if last == point => {}
         [.., before, last] if before.1 == last.1 && last.1 == point.1 => {
@@ -83,30 +83,32 @@ fn push(line: &mut Vec<Point>, point: Point) {
 mod tests {
     use super::*;
 
-    fn drawn(values: &[f64], width: f64) -> Vec<Vec<Point>> {
+    fn draw(values: &[f64], width: f64) -> Vec<Vec<Point>> {
         let memory = Axis { from: 0.0, to: 10.0, ticks: Vec::new() };
         let calls = Axis::of_calls(values.len());
-        lines(values.iter().copied(), &calls, &memory, |x, y| ((x * width) as i32, 10 - (y * 10.0) as i32))
+        step_lines(values.iter().copied(), &calls, &memory, |x, y| {
+            ((x * width) as i32, 10 - (y * 10.0) as i32)
+        })
     }
 
     #[test]
     fn a_counter_keeps_its_value_until_the_next_operator() {
-        assert_eq!(drawn(&[1.0, 1.0, 3.0], 30.0), [[(0, 9), (20, 9), (20, 7), (30, 7)]]);
+        assert_eq!(draw(&[1.0, 1.0, 3.0], 30.0), [[(0, 9), (20, 9), (20, 7), (30, 7)]]);
     }
 
     #[test]
     fn no_peak_is_lost_among_many_samples() {
         let mut values = vec![1.0; 1_000_000];
         values[654_321] = 9.0;
-        let lines = drawn(&values, 100.0);
+        let lines = draw(&values, 100.0);
         assert!(lines[0].contains(&(65, 1)));
         assert!(lines[0].len() < 500);
     }
 
     #[test]
     fn nan_leaves_a_gap() {
-        let lines = drawn(&[1.0, f64::NAN, f64::INFINITY, 2.0], 4.0);
+        let lines = draw(&[1.0, f64::NAN, f64::INFINITY, 2.0], 4.0);
         assert_eq!(lines, [[(0, 9), (1, 9)], [(3, 8), (4, 8)]]);
-        assert_eq!(drawn(&[], 4.0), Vec::<Vec<Point>>::new());
+        assert_eq!(draw(&[], 4.0), Vec::<Vec<Point>>::new());
     }
 }

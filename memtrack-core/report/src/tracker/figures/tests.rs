@@ -3,7 +3,7 @@
 use super::*;
 use crate::tracker::AllocatedPeak;
 
-fn run(count: usize) -> TrackerStats {
+fn run_of_operators(count: usize) -> TrackerStats {
     let mut stats = TrackerStats::default();
     stats.mark("fw_start");
     for index in 0..count {
@@ -18,7 +18,7 @@ fn run(count: usize) -> TrackerStats {
 
 #[test]
 fn a_figure_names_its_series_and_its_markers() {
-    let svg = render_svg(&run(10), Figure::All).unwrap();
+    let svg = render_svg(&run_of_operators(10), Figure::All).unwrap();
     for text in [
         "allocated",
         "active",
@@ -30,12 +30,12 @@ fn a_figure_names_its_series_and_its_markers() {
     ] {
         assert!(svg.contains(text), "{text}");
     }
-    let svg = render_svg(&run(10), Figure::Active).unwrap();
+    let svg = render_svg(&run_of_operators(10), Figure::Active).unwrap();
     assert!(svg.contains("Active memory") && !svg.contains("reserved"));
 }
 
 /// Returns the first point of every line of this colour, in image pixels.
-fn lines_of(svg: &str, color: &str) -> Vec<(i32, i32)> {
+fn line_starts(svg: &str, color: &str) -> Vec<(i32, i32)> {
     let stroke = format!("stroke=\"{color}\"");
     let points = svg.lines().filter(|line| line.contains(&stroke)).filter_map(|line| {
         let (_, points) = line.split_once("points=\"")?;
@@ -49,7 +49,7 @@ const START: &str = "#101214";
 const BOUNDARY: &str = "#CF222E";
 
 /// Creates a run of `count` steps, each of which sets both markers.
-fn steps(count: usize, operators: usize) -> TrackerStats {
+fn run_of_steps(count: usize, operators: usize) -> TrackerStats {
     let mut stats = TrackerStats::default();
     for step in 0..count {
         stats.mark("fw_start");
@@ -66,10 +66,10 @@ fn steps(count: usize, operators: usize) -> TrackerStats {
 #[test]
 fn each_step_has_its_markers() {
     for count in [1, 3, 200] {
-        let stats = steps(count, 5);
+        let stats = run_of_steps(count, 5);
         let svg = render_svg(&stats, Figure::All).unwrap();
         for (name, color, first) in [("fw_start", START, 0), ("fw_bw_boundary", BOUNDARY, 2)] {
-            let mut columns: Vec<i32> = lines_of(&svg, color).iter().map(|(x, _)| *x).collect();
+            let mut columns: Vec<i32> = line_starts(&svg, color).iter().map(|(x, _)| *x).collect();
             columns.sort_unstable();
             columns.dedup();
             // One of the lines is in the legend.
@@ -85,11 +85,11 @@ fn each_step_has_its_markers() {
 
 #[test]
 fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_the_series() {
-    let svg = render_svg(&steps(50_000, 4), Figure::Allocated).unwrap();
+    let svg = render_svg(&run_of_steps(50_000, 4), Figure::Allocated).unwrap();
     assert!(svg.len() < 250_000, "{} bytes", svg.len());
     assert!(svg.contains("fw_start (50000, at 0 to 199996)"));
     for color in [START, BOUNDARY] {
-        let lines = lines_of(&svg, color);
+        let lines = line_starts(&svg, color);
         assert!(lines.len() > 300, "{}", lines.len());
         let lowest = lines.iter().map(|(_, y)| *y).max().unwrap();
         let top = lines.iter().map(|(_, y)| *y).min().unwrap();
@@ -99,7 +99,7 @@ fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_the_series() {
 
 #[test]
 fn a_peak_inside_an_operator_is_drawn_with_its_distance_above_the_series() {
-    let mut stats = steps(10, 5);
+    let mut stats = run_of_steps(10, 5);
     stats.peak = Some(AllocatedPeak::new(77.7, 77.7, Some(31), true));
     for figure in [Figure::All, Figure::Allocated] {
         let svg = render_svg(&stats, figure).unwrap();
@@ -113,13 +113,14 @@ fn a_peak_inside_an_operator_is_drawn_with_its_distance_above_the_series() {
     // The axis includes the peak.
     let svg = render_svg(&stats, Figure::Allocated).unwrap();
     assert!(
-        svg.contains("\n80\n") && !render_svg(&steps(10, 5), Figure::Allocated).unwrap().contains("\n80\n")
+        svg.contains("\n80\n")
+            && !render_svg(&run_of_steps(10, 5), Figure::Allocated).unwrap().contains("\n80\n")
     );
 }
 
 #[test]
 fn a_peak_that_may_have_been_higher_is_a_lower_bound() {
-    let mut stats = steps(2, 5);
+    let mut stats = run_of_steps(2, 5);
     stats.peak = Some(AllocatedPeak::new(20.0, f64::INFINITY, Some(10), false));
     let svg = render_svg(&stats, Figure::Allocated).unwrap();
     assert!(svg.contains("peak at least 20.0 MiB after the last operator: at least 6.0 MiB above"), "{svg}");
@@ -133,13 +134,13 @@ fn a_peak_that_may_have_been_higher_is_a_lower_bound() {
 
 #[test]
 fn figures_of_many_operators_stay_small() {
-    let page = render_html(&run(200_000)).unwrap();
+    let page = render_html(&run_of_operators(200_000)).unwrap();
     assert!(page.len() < 400_000, "{} bytes", page.len());
 }
 
 #[test]
 fn names_from_files_are_escaped() {
-    let mut stats = run(3);
+    let mut stats = run_of_operators(3);
     stats.mark("<script>&\u{1}");
     stats.push("<b>bold</b>", 1e6, 1.0, 1.0);
     let page = render_html(&stats).unwrap();
@@ -149,7 +150,7 @@ fn names_from_files_are_escaped() {
 
 #[test]
 fn a_page_loads_no_other_files() {
-    let page = render_html(&run(10)).unwrap();
+    let page = render_html(&run_of_operators(10)).unwrap();
     let links = page.replace("http://www.w3.org/2000/svg", "");
     assert!(!links.contains("http") && !links.contains("src=") && !links.contains("url("));
     assert_eq!(page.matches("<svg").count(), 4);
@@ -168,7 +169,7 @@ fn runs_without_records_or_numbers_are_drawn() {
 
 #[test]
 fn markers_without_room_in_the_legend_are_counted() {
-    let mut stats = run(10);
+    let mut stats = run_of_operators(10);
     for index in 0..50 {
         stats.mark(&format!("iteration {index} with quite a long name, longer than fits"));
     }
@@ -182,12 +183,12 @@ fn markers_without_room_in_the_legend_are_counted() {
 fn the_suffix_determines_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    assert_eq!(write_figures(&run(5), path("run.html")).unwrap(), [path("run.html")]);
-    let files = write_figures(&run(5), path("run.svg")).unwrap();
+    assert_eq!(write_figures(&run_of_operators(5), path("run.html")).unwrap(), [path("run.html")]);
+    let files = write_figures(&run_of_operators(5), path("run.svg")).unwrap();
     assert_eq!(
         files,
         ["all", "allocated", "active", "reserved"].map(|name| path(&format!("run-{name}.svg")))
     );
     assert!(files.iter().all(|file| file.exists()));
-    assert!(matches!(write_figures(&run(5), path("run.png")), Err(FigureError::Suffix(_))));
+    assert!(matches!(write_figures(&run_of_operators(5), path("run.png")), Err(FigureError::Suffix(_))));
 }

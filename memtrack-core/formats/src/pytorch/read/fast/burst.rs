@@ -27,23 +27,23 @@ impl Machine<'_> {
     /// # Errors
     /// Fails if a token cannot be executed.
     #[inline(always)]
-    pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<BurstEnd, PickleErrorKind> {
+    pub(crate) fn run_burst(&mut self, ready: &[u8], next: &mut usize) -> Result<BurstEnd, PickleErrorKind> {
         // The position after the last mark, unless a container has been closed since then.
         let mut marked = None;
         let mut room = [0; decode::MAX_TOKEN_BYTES];
         loop {
-            let Some(head) = decode::padded_head(&ready[*next..], &mut room) else {
+            let Some(head) = decode::pad_head(&ready[*next..], &mut room) else {
                 return Ok(BurstEnd::Cut);
             };
             let (token, length) = decode::decode_token(head);
             let value = match token {
                 Token::Get(slot) => self.recall(slot.into())?,
-                Token::Int(number) => self.heap.int(number),
+                Token::Int(number) => self.heap.add_int(number),
                 Token::Plain(op::NEWTRUE) => Cell::bool(true),
                 Token::Plain(op::NEWFALSE) => Cell::bool(false),
-                Token::Plain(op::EMPTY_DICT) => self.heap.container(cell::DICT),
-                Token::Plain(op::EMPTY_LIST) => self.heap.container(cell::LIST),
-                Token::Plain(op::TUPLE2) => self.tuple(2)?,
+                Token::Plain(op::EMPTY_DICT) => self.heap.add_container(cell::DICT),
+                Token::Plain(op::EMPTY_LIST) => self.heap.add_container(cell::LIST),
+                Token::Plain(op::TUPLE2) => self.build_tuple(2)?,
                 Token::Plain(op::MEMOIZE) => {
                     let value = self.top()?;
                     self.memoize(value);
@@ -52,12 +52,12 @@ impl Machine<'_> {
                 }
                 Token::Plain(op::MARK) => {
                     let inside = &ready[*next + 1..];
-                    if let Some(event) = self.event_in(inside)? {
+                    if let Some(event) = self.fold_event(inside)? {
                         *next += 1 + event;
                         continue;
                     }
                     *next += 1;
-                    match self.stack_in(inside) {
+                    match self.fold_stack(inside) {
                         Some(run) => *next += run,
                         None => {
                             self.mark();
@@ -86,20 +86,20 @@ impl Machine<'_> {
     /// Turns the new list on top of the stack into the stack of frames at the start of `ready`. Returns the number of
     /// bytes consumed, or `None` if there is no new list or no run of frames.
     #[inline]
-    fn stack_in(&mut self, ready: &[u8]) -> Option<usize> {
+    fn fold_stack(&mut self, ready: &[u8]) -> Option<usize> {
         let list = self.top().ok().filter(|list| list.tag() == cell::LIST)?;
         if self.heap.containers[list.row()] != Cell::UNSET {
             return None;
         }
         let run = self.runs.find(ready)?;
-        let stack = self.loose_stack(run, ready)?;
+        let stack = self.find_loose_stack(run, ready)?;
         self.heap.containers[list.row()] = Cell::loose_stack(stack);
         Some(run.length + 1)
     }
 
     /// Returns the loose stack of the run at the start of `ready`, or `None` if not all of its values are frames.
     #[inline]
-    pub(crate) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
+    pub(crate) fn find_loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
         run.stack.or_else(|| self.intern_run(&ready[..run.length]))
     }
 
@@ -113,7 +113,7 @@ impl Machine<'_> {
             let folded = self.heap.containers[dict.row()];
             (folded.tag() == cell::FRAME).then(|| FrameId(folded.payload() as u32))
         };
-        let frames: Vec<FrameId> = runs::slots(run).map(frame).collect::<Option<_>>()?;
+        let frames: Vec<FrameId> = runs::memo_slots(run).map(frame).collect::<Option<_>>()?;
         let stack = self.builder.loose.intern(&frames);
         self.runs.insert(run, stack);
         Some(stack)

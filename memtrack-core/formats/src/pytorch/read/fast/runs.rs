@@ -11,12 +11,12 @@ use memtrack_model::event::StackId;
 const MAX_RUN_BYTES: usize = 4096;
 /// The maximum total size of the stored runs. Files with more distinct stacks are still read, but without this
 /// shortcut.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_TOTAL_BYTES: usize = 16 << 20;
 
 /// The number of leading bytes used to guess a run. They cover more than the allocator's own frames.
 const HEAD_BYTES: usize = 32;
 /// The number of guesses that are stored. Must be a power of two.
-const GUESSES: usize = 4096;
+const GUESS_COUNT: usize = 4096;
 const NO_ENTRY: u32 = u32::MAX;
 
 /// The runs that have been seen so far and their stacks.
@@ -53,7 +53,7 @@ pub(crate) struct Run {
 
 impl Default for Runs {
     fn default() -> Self {
-        let by_head = vec![NO_ENTRY; GUESSES].into_boxed_slice();
+        let by_head = vec![NO_ENTRY; GUESS_COUNT].into_boxed_slice();
         Self { index: HashTable::new(), entries: Vec::new(), bytes: Vec::new(), last: NO_ENTRY, by_head }
     }
 }
@@ -65,7 +65,7 @@ fn guess_index(ready: &[u8]) -> Option<usize> {
     let words = head.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let mixed =
         words.fold(0, |mixed: u64, word| (mixed.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95));
-    Some((mixed >> 52) as usize % GUESSES)
+    Some((mixed >> 52) as usize % GUESS_COUNT)
 }
 
 /// Returns the length of the run at the start of `ready` if it is followed by APPENDS.
@@ -75,16 +75,16 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     loop {
         match *ready.get(length)? {
             op::APPENDS if length > 0 && length <= MAX_RUN_BYTES => return Some(length),
-            op::BINGET | op::LONG_BINGET => length += decode::first(&ready[length..])?.1,
+            op::BINGET | op::LONG_BINGET => length += decode::decode_first(&ready[length..])?.1,
             _ => return None,
         }
     }
 }
 
 /// Returns the memo slots of a run that was measured by [`length_of`].
-pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
+pub(crate) fn memo_slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let (Token::Get(slot), bytes) = decode::first(run)? else { return None };
+        let (Token::Get(slot), bytes) = decode::decode_first(run)? else { return None };
         run = &run[bytes..];
         Some(slot as usize)
     })
@@ -111,7 +111,7 @@ impl Runs {
         let head = guess_index(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);
         if let Some(run) = self.guess(known, ready) {
-            self.follow(known);
+            self.record_follower(known);
             return Some(run);
         }
         let length = length_of(ready)?;
@@ -125,7 +125,7 @@ impl Runs {
         if let Some(head) = head {
             self.by_head[head] = at;
         }
-        self.follow(at);
+        self.record_follower(at);
         Some(Run { length, stack: Some(self.entries[at as usize].stack) })
     }
 
@@ -140,7 +140,7 @@ impl Runs {
 
     /// Records that an entry came after the previous one.
     #[inline]
-    fn follow(&mut self, at: u32) {
+    fn record_follower(&mut self, at: u32) {
         if let Some(last) = self.entries.get_mut(self.last as usize) {
             last.next = at;
         }
@@ -149,7 +149,7 @@ impl Runs {
 
     /// Returns whether there is room to store another run.
     pub(crate) fn has_room(&self, run: &[u8]) -> bool {
-        self.bytes.len() + run.len() <= MAX_BYTES
+        self.bytes.len() + run.len() <= MAX_TOTAL_BYTES
     }
 
     /// Stores a run that is not in the table yet.
@@ -158,7 +158,7 @@ impl Runs {
         self.bytes.extend_from_slice(run);
         let at = self.entries.len() as u32;
         self.entries.push(Entry { hash, start, length: run.len() as u32, stack, next: NO_ENTRY });
-        self.follow(at);
+        self.record_follower(at);
         let entries = &self.entries;
         self.index.insert_unique(hash, at, |&at| entries[at as usize].hash);
     }
@@ -175,7 +175,7 @@ impl Runs {
 
     /// Returns the number of bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let entries = self.entries.capacity() * size_of::<Entry>() + GUESSES * 4;
+        let entries = self.entries.capacity() * size_of::<Entry>() + GUESS_COUNT * 4;
         (entries + self.bytes.capacity()) as u64 + table_bytes(&self.index)
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     fn a_run_is_measured_parsed_and_found_again() {
         let ready = b"h\x07j\x01\x02\0\0h\x09e...";
         assert_eq!(length_of(ready), Some(9));
-        assert_eq!(slots(&ready[..9]).collect::<Vec<_>>(), [7, 513, 9]);
+        assert_eq!(memo_slots(&ready[..9]).collect::<Vec<_>>(), [7, 513, 9]);
         let mut runs = Runs::default();
         runs.insert(&ready[..9], StackId(5));
         runs.insert(&ready[..2], StackId(6));

@@ -97,7 +97,7 @@ pub(crate) enum EncodedValue {
 /// Returns the value at the start of `bytes` and the length of its instructions, or `None` for values that stencils do
 /// not support.
 #[inline(always)]
-pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(EncodedValue, usize)> {
+pub(crate) fn decode_value(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(EncodedValue, usize)> {
     let (token, length) = decode::decode_token(bytes.first_chunk()?);
     let value = match token {
         Token::Get(slot) => memo.get(slot as usize)?,
@@ -105,7 +105,7 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(En
             // Pairs consist of small numbers, so a large number such as an address cannot be the start of a pair.
             let small = number >> cell::PAIR_BITS == 0;
             if small && matches!(bytes.get(length), Some(&(op::BININT1 | op::BININT2 | op::BININT))) {
-                return pair_in(number, bytes, length);
+                return decode_pair(number, bytes, length);
             }
             Cell::int(number)?
         }
@@ -126,7 +126,7 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(En
 
 /// Returns the pair formed by `first`, whose token has `length` bytes, and the integer after it.
 #[inline(always)]
-fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(EncodedValue, usize)> {
+fn decode_pair(first: i64, bytes: &[u8], length: usize) -> Option<(EncodedValue, usize)> {
     let (Token::Int(second), more) = decode::decode_token(bytes[length..].first_chunk()?) else {
         return None;
     };
@@ -148,25 +148,25 @@ impl Machine<'_> {
 
     fn learn(&mut self, entries: &[u8]) {
         self.stencils.misses += 1;
-        if let Some(stencil) = self.stencil_of(entries) {
+        if let Some(stencil) = self.build_stencil(entries) {
             self.stencils.known.truncate(MAX_STENCILS - 1);
             self.stencils.known.insert(0, stencil);
         }
     }
 
     /// Returns the stencil for `entries`, which include SETITEMS.
-    fn stencil_of(&mut self, entries: &[u8]) -> Option<Stencil> {
+    fn build_stencil(&mut self, entries: &[u8]) -> Option<Stencil> {
         // Reading a value may access bytes beyond the last one.
         let padded = [entries, &[op::SETITEMS; 2 * decode::MAX_TOKEN_BYTES]].concat();
         let (mut at, mut instructions, mut keys) = (0, Vec::new(), Vec::new());
         while entries.get(at) != Some(&op::SETITEMS) {
-            let (Token::Get(slot), key_bytes) = decode::first(&entries[at..])? else { return None };
+            let (Token::Get(slot), key_bytes) = decode::decode_first(&entries[at..])? else { return None };
             let mut word = [0; 8];
             word[..key_bytes].copy_from_slice(&entries[at..at + key_bytes]);
             instructions.push((u64::from_le_bytes(word), key_bytes));
             keys.push(self.memo.get(slot as usize)?);
             at += key_bytes;
-            at += value_in(&self.memo, &mut self.runs, &padded[at..])?.1;
+            at += decode_value(&self.memo, &mut self.runs, &padded[at..])?.1;
         }
         if at + 1 != entries.len() || keys.len() > MAX_ENTRIES {
             return None;
@@ -213,10 +213,10 @@ mod tests {
     fn a_small_number_in_a_long_encoding_may_end_the_window() {
         let (memo, mut runs) = (Memo::default(), Runs::default());
         let bytes = b"\x8a\x08\x05\0\0\0\0\0\0\0";
-        let Some((EncodedValue::Value(value), 10)) = value_in(&memo, &mut runs, bytes) else {
+        let Some((EncodedValue::Value(value), 10)) = decode_value(&memo, &mut runs, bytes) else {
             panic!("no number")
         };
         assert_eq!(value.as_int(), 5);
-        assert!(value_in(&memo, &mut runs, &bytes[..9]).is_none());
+        assert!(decode_value(&memo, &mut runs, &bytes[..9]).is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! list, and would print a zero for data that the file does contain, albeit in an unknown form. All other
 //! unusual values are kept unchanged.
 
-use crate::pytorch::read::finish::whole::{Refusal, shape_error};
+use crate::pytorch::read::finish::finisher::{Refusal, shape_error};
 use crate::pytorch::read::fold::rows::Table;
 use crate::pytorch::read::fold::shapes::RecordTable;
 use memtrack_model::snapshot::Value;

@@ -3,7 +3,7 @@
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Table, TableBuilder};
-use crate::pytorch::read::fold::shapes::without_duplicates;
+use crate::pytorch::read::fold::shapes::remove_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::pytorch::{Key, event_value_at as value_at};
@@ -15,7 +15,7 @@ pub(crate) const MAX_DEPTH: u32 = 500;
 
 impl TableBuilder {
     /// Converts a cell at nesting level `depth`.
-    pub(crate) fn value(
+    pub(crate) fn convert_value(
         &mut self,
         heap: &mut Heap,
         value: Cell,
@@ -36,13 +36,18 @@ impl TableBuilder {
                 Value::Tuple([Value::Int(first as i64), Value::Int(second as i64)].into())
             }
             cell::TUPLE | cell::LIST | cell::DICT | cell::SET | cell::FROZENSET => {
-                return self.container(heap, value, depth);
+                return self.convert_container(heap, value, depth);
             }
             _ => return Err(PickleErrorKind::WrongType("plain data")),
         })
     }
 
-    fn container(&mut self, heap: &mut Heap, value: Cell, depth: u32) -> Result<Value, PickleErrorKind> {
+    fn convert_container(
+        &mut self,
+        heap: &mut Heap,
+        value: Cell,
+        depth: u32,
+    ) -> Result<Value, PickleErrorKind> {
         if depth >= MAX_DEPTH {
             return Err(PickleErrorKind::TooDeep(MAX_DEPTH));
         }
@@ -52,7 +57,7 @@ impl TableBuilder {
         self.settle(heap, value)?;
         let tag = value.tag();
         if tag == cell::LIST {
-            self.stack(heap, value)?;
+            self.fold_stack(heap, value)?;
         } else if tag != cell::TUPLE && heap.containers[value.row()] == Cell::UNSET {
             heap.containers[value.row()] = Cell::new(cell::EMPTY, 0);
         }
@@ -74,21 +79,21 @@ impl TableBuilder {
         self.converted.insert(value, None);
         let mut items = match tag {
             cell::TUPLE => heap.tuple_items(value).to_vec(),
-            cell::DICT => without_duplicates(heap.body(value)),
+            cell::DICT => remove_duplicates(heap.body(value)),
             _ => heap.body(value).to_vec(),
         };
         if tag == cell::DICT {
             // A tuple is always allowed as the value of `frames`.
             let frames = Cell::new(cell::STR, Key::Frames.id().0.into());
             for [key, value] in items.as_chunks_mut::<2>().0 {
-                if *key == frames && value.tag() == cell::TUPLE && self.stack(heap, *value)?.is_some() {
+                if *key == frames && value.tag() == cell::TUPLE && self.fold_stack(heap, *value)?.is_some() {
                     *value = self.as_list(heap, *value)?.unwrap_or(*value);
                 }
             }
         }
         let mut values = Vec::with_capacity(items.len());
         for item in items {
-            values.push(self.value(heap, item, depth + 1)?);
+            values.push(self.convert_value(heap, item, depth + 1)?);
         }
         let made = match tag {
             cell::TUPLE => Value::Tuple(values.into()),

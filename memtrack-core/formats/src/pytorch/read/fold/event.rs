@@ -2,9 +2,9 @@
 //! records.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::numbers::{nearest, unsigned};
+use crate::pytorch::read::fold::numbers::{exact_unsigned, nearest_unsigned};
 use crate::pytorch::read::fold::rows::{Table, TableBuilder};
-use crate::pytorch::read::fold::shapes::without_duplicates;
+use crate::pytorch::read::fold::shapes::remove_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::Event;
@@ -14,22 +14,22 @@ use memtrack_model::snapshot::pytorch::action_of;
 
 impl TableBuilder {
     /// Folds an event.
-    pub(crate) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
+    pub(crate) fn fold_event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         const TABLE: Table = Table::Events;
         let deduplicated;
-        let (shape, items) = match self.shape(TABLE, heap, items)? {
+        let (shape, items) = match self.find_or_add_shape(TABLE, heap, items)? {
             Some(shape) => (shape, items),
             None => {
-                deduplicated = without_duplicates(items);
-                let shape = self.shape(TABLE, heap, &deduplicated)?;
+                deduplicated = remove_duplicates(items);
+                let shape = self.find_or_add_shape(TABLE, heap, &deduplicated)?;
                 (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
             }
         };
-        self.event_of_shape(heap, shape, items)
+        self.fold_event_of_shape(heap, shape, items)
     }
 
     /// Folds an event of the given shape.
-    pub(crate) fn event_of_shape(
+    pub(crate) fn fold_event_of_shape(
         &mut self,
         heap: &mut Heap,
         shape: u32,
@@ -48,9 +48,9 @@ impl TableBuilder {
                 Some(Key::Stream) => &mut event.stream.0,
                 Some(Key::TimeUs) => &mut event.ticks,
                 Some(Key::Frames) => {
-                    match self.stack(heap, value)? {
+                    match self.fold_stack(heap, value)? {
                         Some(stack) => event.stack = stack,
-                        None => self.set_odd(heap, &mut fields, place, [key, value])?,
+                        None => self.set_exact(heap, &mut fields, place, [key, value])?,
                     }
                     continue;
                 }
@@ -58,20 +58,20 @@ impl TableBuilder {
                     let name = StringId(value.payload() as u32);
                     match (value.tag() == cell::STR).then(|| action_of(name)).flatten() {
                         Some(action) => event.action = action,
-                        None => self.set_odd(heap, &mut fields, place, [key, value])?,
+                        None => self.set_exact(heap, &mut fields, place, [key, value])?,
                     }
                     continue;
                 }
                 _ => {
-                    self.set(TABLE, heap, &mut fields, place, [key, value])?;
+                    self.set_field(TABLE, heap, &mut fields, place, [key, value])?;
                     continue;
                 }
             };
-            match unsigned(heap, value) {
+            match exact_unsigned(heap, value) {
                 Some(number) => *target = number,
                 None => {
-                    *target = known.and_then(|key| nearest(heap, key, value)).unwrap_or(*target);
-                    self.set_odd(heap, &mut fields, place, [key, value])?;
+                    *target = known.and_then(|key| nearest_unsigned(heap, key, value)).unwrap_or(*target);
+                    self.set_exact(heap, &mut fields, place, [key, value])?;
                 }
             }
         }

@@ -7,7 +7,7 @@ use memtrack_model::snapshot::pytorch::Key;
 
 /// Returns the number if a column can represent it exactly.
 #[inline]
-pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
+pub(crate) fn exact_unsigned(heap: &Heap, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::INT => u64::try_from(value.as_int()).ok(),
         cell::WIDE => u64::try_from(heap.wide_of(value)).ok(),
@@ -16,7 +16,7 @@ pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
 }
 
 /// Returns the number that a column stores for a value that it cannot represent exactly.
-pub(crate) fn nearest(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
+pub(crate) fn nearest_unsigned(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::TRUE => Some(1),
         // `as` drops the fraction and maps negative numbers and NaN to 0.

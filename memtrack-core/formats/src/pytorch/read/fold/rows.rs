@@ -4,9 +4,9 @@
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
-use crate::pytorch::read::fold::again::{BlockLists, TupleLists};
-use crate::pytorch::read::fold::numbers::{nearest, unsigned};
-use crate::pytorch::read::fold::shapes::{RecordTable, without_duplicates};
+use crate::pytorch::read::fold::numbers::{exact_unsigned, nearest_unsigned};
+use crate::pytorch::read::fold::repeated::{BlockLists, TupleLists};
+use crate::pytorch::read::fold::shapes::{RecordTable, remove_duplicates};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
@@ -86,7 +86,7 @@ impl TableBuilder {
     /// Folds a dictionary, given as alternating keys and values in `items`. Returns `None` if it is neither an event
     /// nor a frame.
     #[inline]
-    pub(crate) fn dictionary(
+    pub(crate) fn fold_dictionary(
         &mut self,
         heap: &mut Heap,
         items: &[Cell],
@@ -97,7 +97,7 @@ impl TableBuilder {
         if let Some(shape) = self.tables[Table::Events as usize].last_shape(items, NOT_FOLDED)
             && !self.skips_events
         {
-            return self.event_of_shape(heap, shape, items).map(Some);
+            return self.fold_event_of_shape(heap, shape, items).map(Some);
         }
         let mut seen = 0u64;
         for key in items.iter().step_by(2).filter(|key| key.tag() == cell::STR) {
@@ -109,40 +109,44 @@ impl TableBuilder {
             return Ok(None);
         }
         if seen & bit(Key::Action) != 0 {
-            return if self.skips_events { Ok(Some(SKIPPED)) } else { self.event(heap, items).map(Some) };
+            return if self.skips_events {
+                Ok(Some(SKIPPED))
+            } else {
+                self.fold_event(heap, items).map(Some)
+            };
         }
         let named = bit(Key::Name) | bit(Key::Line);
         if seen & NOT_IN_FRAMES == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
-            return self.frame(heap, items).map(Some);
+            return self.fold_frame(heap, items).map(Some);
         }
         Ok(None)
     }
 
     /// Appends a dictionary to a table and returns its row.
-    pub(crate) fn record(
+    pub(crate) fn add_record(
         &mut self,
         table: Table,
         heap: &mut Heap,
         items: &[Cell],
     ) -> Result<usize, PickleErrorKind> {
         let deduplicated;
-        let (shape, items) = match self.shape(table, heap, items)? {
+        let (shape, items) = match self.find_or_add_shape(table, heap, items)? {
             Some(shape) => (shape, items),
             None => {
-                deduplicated = without_duplicates(items);
-                let shape = self.shape(table, heap, &deduplicated)?;
+                deduplicated = remove_duplicates(items);
+                let shape = self.find_or_add_shape(table, heap, &deduplicated)?;
                 (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
             }
         };
         let mut fields = Fields::default();
         for (place, pair) in items.as_chunks::<2>().0.iter().enumerate() {
-            self.set(table, heap, &mut fields, place, *pair)?;
+            self.set_field(table, heap, &mut fields, place, *pair)?;
         }
         Ok(self.append_record(table, shape, &mut fields))
     }
 
     /// Returns the number of a dictionary's shape, or `None` if a key occurs twice.
-    pub(crate) fn shape(
+    pub(crate) fn find_or_add_shape(
         &mut self,
         table: Table,
         heap: &mut Heap,
@@ -151,18 +155,18 @@ impl TableBuilder {
         if let Some(shape) = self.tables[table as usize].find(items) {
             return Ok(Some(shape));
         }
-        if without_duplicates(items).len() != items.len() {
+        if remove_duplicates(items).len() != items.len() {
             return Ok(None);
         }
         let mut keys = Vec::with_capacity(items.len() / 2);
         for &key in items.iter().step_by(2) {
-            keys.push(self.value(heap, key, 0)?);
+            keys.push(self.convert_value(heap, key, 0)?);
         }
         Ok(Some(self.tables[table as usize].add(items, keys)))
     }
 
     /// Stores a value of a record. It goes into its column if it fits, and beside the record otherwise.
-    pub(crate) fn set(
+    pub(crate) fn set_field(
         &mut self,
         table: Table,
         heap: &mut Heap,
@@ -172,30 +176,30 @@ impl TableBuilder {
     ) -> Result<(), PickleErrorKind> {
         let [key, value] = pair;
         let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
-        let Some(key) = known else { return self.set_odd(heap, fields, place, pair) };
+        let Some(key) = known else { return self.set_exact(heap, fields, place, pair) };
         let tag = value.tag();
         let fits = match key.kind() {
-            Kind::Unsigned => unsigned(heap, value),
+            Kind::Unsigned => exact_unsigned(heap, value),
             Kind::Signed if tag == cell::INT => Some(value.as_int() as u64),
             Kind::Flag if tag == cell::TRUE || tag == cell::FALSE => Some(u64::from(tag == cell::TRUE)),
             Kind::Text if tag == cell::STR => Some(value.payload()),
-            Kind::Stack => self.stack(heap, value)?.map(|stack| stack.0.into()),
-            Kind::Pool => self.pool(table, heap, value),
-            Kind::Rows if matches!(table, Table::Segments) => self.blocks(heap, value)?,
+            Kind::Stack => self.fold_stack(heap, value)?.map(|stack| stack.0.into()),
+            Kind::Pool => self.pool_number(table, heap, value),
+            Kind::Rows if matches!(table, Table::Segments) => self.fold_blocks(heap, value)?,
             _ => None,
         };
         if let Some(number) = fits {
             fields.columns.push((key, number));
             return Ok(());
         }
-        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
+        if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest_unsigned(heap, key, value)) {
             fields.columns.push((key, near));
         }
-        self.set_odd(heap, fields, place, pair)
+        self.set_exact(heap, fields, place, pair)
     }
 
     /// Stores a value beside its record.
-    pub(crate) fn set_odd(
+    pub(crate) fn set_exact(
         &mut self,
         heap: &mut Heap,
         fields: &mut Fields,
@@ -205,7 +209,7 @@ impl TableBuilder {
         // Python only iterates over the tenants, so a tuple is allowed here.
         let may_be_tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
         let value = if may_be_tuple { self.as_list(heap, value)?.unwrap_or(value) } else { value };
-        let value = self.value(heap, value, 0)?;
+        let value = self.convert_value(heap, value, 0)?;
         let place = u16::try_from(place)
             .map_err(|_| PickleErrorKind::TooLarge { what: "keys of one record", limit: u16::MAX.into() })?;
         fields.odd.push((place, value));
@@ -230,7 +234,7 @@ impl TableBuilder {
     }
 
     /// Returns the number of a pool. A pool is a pair of integers, i.e. a tuple, or a list in JSON.
-    fn pool(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
+    fn pool_number(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
         let pair = match value.tag() {
             cell::PAIR => value.as_pair(),
             cell::LIST if self.lists_are_tuples && heap.body(value).len() == 2 => {

@@ -16,7 +16,7 @@ impl TableBuilder {
         }
         let items = heap.take_body(value);
         let before = self.converted.insert(value, None);
-        let folded = self.dictionary(heap, &items)?;
+        let folded = self.fold_dictionary(heap, &items)?;
         self.restore(value, before);
         match folded {
             Some(folded) => heap.fold(value, folded, items),
@@ -31,7 +31,7 @@ impl TableBuilder {
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
             let items = heap.take_body(value);
             let before = self.converted.insert(value, None);
-            let folded = if self.skips_events { SKIPPED } else { self.event(heap, &items)? };
+            let folded = if self.skips_events { SKIPPED } else { self.fold_event(heap, &items)? };
             self.restore(value, before);
             heap.fold(value, folded, items);
         }

@@ -57,7 +57,7 @@ impl RecordTable {
 }
 
 /// Removes repeated keys from a dictionary. As in Python, a key keeps its first position and its last value.
-pub(crate) fn without_duplicates(items: &[Cell]) -> Vec<Cell> {
+pub(crate) fn remove_duplicates(items: &[Cell]) -> Vec<Cell> {
     let pairs = items.as_chunks::<2>().0;
     let mut seen = HashSet::with_capacity(pairs.len());
     if pairs.iter().all(|pair| seen.insert(pair[0])) {

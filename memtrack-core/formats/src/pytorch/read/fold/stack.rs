@@ -9,14 +9,14 @@ use memtrack_model::snapshot::FrameId;
 
 impl TableBuilder {
     /// Folds a frame. Equal frames share a row.
-    pub(crate) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
+    pub(crate) fn fold_frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);
         key.clear();
         key.extend_from_slice(items);
         let row = match self.frames.get(&key[..]) {
             Some(&row) => row,
             None => {
-                let row = self.record(Table::Frames, heap, items)? as u32;
+                let row = self.add_record(Table::Frames, heap, items)? as u32;
                 self.frames.insert(key.clone().into(), row);
                 row
             }
@@ -28,7 +28,7 @@ impl TableBuilder {
     /// Returns the stack for a list or tuple of frames. Returns `None` for other values, or if an item is not
     /// a frame.
     #[inline]
-    pub(crate) fn stack(
+    pub(crate) fn fold_stack(
         &mut self,
         heap: &mut Heap,
         mut list: Cell,
@@ -103,7 +103,7 @@ impl TableBuilder {
         let frames = self.loose.table.get(heap.containers[list.row()].as_stack());
         let mut items = Vec::with_capacity(frames.len());
         for frame in frames {
-            let dict = heap.container(cell::DICT);
+            let dict = heap.add_container(cell::DICT);
             heap.containers[dict.row()] = Cell::new(cell::FRAME, frame.0.into());
             items.push(dict);
         }

@@ -62,13 +62,13 @@ impl<'a> Machine<'a> {
         &mut self,
         source: &mut Source<impl Read>,
     ) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
-        self.instructions(source).map_err(|kind| (self.at, kind))
+        self.run_instructions(source).map_err(|kind| (self.at, kind))
     }
 
-    fn instructions(&mut self, source: &mut Source<impl Read>) -> Result<Cell> {
+    fn run_instructions(&mut self, source: &mut Source<impl Read>) -> Result<Cell> {
         loop {
             let (offset, mut next) = (source.offset(), 0);
-            let end = self.burst(source.unread(), &mut next);
+            let end = self.run_burst(source.unread(), &mut next);
             self.at = offset + next as u64;
             let end = end?;
             if self.watch.is_due(self.at) {
@@ -193,10 +193,10 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    pub(crate) fn tuple(&mut self, count: usize) -> Result<Cell> {
+    pub(crate) fn build_tuple(&mut self, count: usize) -> Result<Cell> {
         match self.stack.len().checked_sub(count) {
             Some(start) if start >= self.floor => {
-                let tuple = self.heap.tuple(&self.stack[start..]);
+                let tuple = self.heap.build_tuple(&self.stack[start..]);
                 self.stack.truncate(start);
                 Ok(tuple)
             }
@@ -211,7 +211,7 @@ impl<'a> Machine<'a> {
         let items = &self.stack[start..];
         check_pairs(items)?;
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
-        let folded = if fresh { self.builder.dictionary(&mut self.heap, items)? } else { None };
+        let folded = if fresh { self.builder.fold_dictionary(&mut self.heap, items)? } else { None };
         match folded {
             // A value inside the dictionary refers to the dictionary and found it empty.
             Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {

@@ -28,14 +28,14 @@ pub(crate) struct Heap {
 const MAX_REUSED_CELLS: usize = 4096;
 
 impl Heap {
-    pub(crate) fn integer(&mut self, integer: Integer) -> Cell {
+    pub(crate) fn add_integer(&mut self, integer: Integer) -> Cell {
         match integer {
-            Integer::Small(number) => self.int(number),
+            Integer::Small(number) => self.add_int(number),
             Integer::Big(bytes) if bytes.len() <= 16 => {
                 let negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
                 let mut wide = [if negative { 0xff } else { 0 }; 16];
                 wide[..bytes.len()].copy_from_slice(&bytes);
-                self.wide(i128::from_le_bytes(wide))
+                self.add_wide(i128::from_le_bytes(wide))
             }
             Integer::Big(bytes) => {
                 self.counted_bytes += bytes.len() as u64;
@@ -46,33 +46,33 @@ impl Heap {
     }
 
     #[inline]
-    pub(crate) fn int(&mut self, number: i64) -> Cell {
-        Cell::int(number).unwrap_or_else(|| self.wide(number.into()))
+    pub(crate) fn add_int(&mut self, number: i64) -> Cell {
+        Cell::int(number).unwrap_or_else(|| self.add_wide(number.into()))
     }
 
-    fn wide(&mut self, number: i128) -> Cell {
+    fn add_wide(&mut self, number: i128) -> Cell {
         self.wides.push(number);
         Cell::new(cell::WIDE, self.wides.len() as u64 - 1)
     }
 
-    pub(crate) fn float(&mut self, number: f64) -> Cell {
+    pub(crate) fn add_float(&mut self, number: f64) -> Cell {
         self.floats.push(number);
         Cell::new(cell::FLOAT, self.floats.len() as u64 - 1)
     }
 
-    pub(crate) fn raw(&mut self, bytes: Vec<u8>) -> Cell {
+    pub(crate) fn add_raw(&mut self, bytes: Vec<u8>) -> Cell {
         self.counted_bytes += bytes.len() as u64;
         self.bytes.push(bytes);
         Cell::new(cell::BYTES, self.bytes.len() as u64 - 1)
     }
 
     #[inline]
-    pub(crate) fn string(&mut self, text: &[u8]) -> Cell {
+    pub(crate) fn add_string(&mut self, text: &[u8]) -> Cell {
         Cell::new(cell::STR, self.strings.intern(text).0.into())
     }
 
     #[inline]
-    pub(crate) fn tuple(&mut self, items: &[Cell]) -> Cell {
+    pub(crate) fn build_tuple(&mut self, items: &[Cell]) -> Cell {
         if let &[first, second] = items
             && let Some(pair) = Cell::pair(first, second)
         {
@@ -86,7 +86,7 @@ impl Heap {
 
     /// Creates an empty container with the given tag.
     #[inline]
-    pub(crate) fn container(&mut self, tag: u8) -> Cell {
+    pub(crate) fn add_container(&mut self, tag: u8) -> Cell {
         self.containers.push(Cell::UNSET);
         Cell::new(tag, self.containers.len() as u64 - 1)
     }

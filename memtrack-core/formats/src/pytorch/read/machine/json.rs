@@ -51,7 +51,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
     /// # Errors
     /// Fails with the error and its offset.
     pub(crate) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
-        self.document().map_err(|kind| (self.offset(), kind))
+        self.read_document().map_err(|kind| (self.offset(), kind))
     }
 
     /// Returns the number of bytes parsed so far.
@@ -59,7 +59,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         self.source.offset() - u64::from(self.next.is_some())
     }
 
-    fn document(&mut self) -> Result<Cell> {
+    fn read_document(&mut self) -> Result<Cell> {
         if self.peek()? == 0xef {
             self.expect(b"\xef\xbb\xbf", "byte order mark")?;
         }
@@ -73,10 +73,10 @@ impl<'a, R: Read> JsonReader<'a, R> {
                 match (self.next_byte()?, object) {
                     (b',', false) => break,
                     (b',', true) => {
-                        self.key()?;
+                        self.read_key()?;
                         break;
                     }
-                    (b']', false) | (b'}', true) => self.close(object, start)?,
+                    (b']', false) | (b'}', true) => self.close_container(object, start)?,
                     _ => return Err(PickleErrorKind::Malformed("list: a comma or bracket is missing")),
                 }
             }
@@ -105,24 +105,24 @@ impl<'a, R: Read> JsonReader<'a, R> {
                 self.skip_space()?;
                 if self.peek()? == if object { b'}' } else { b']' } {
                     self.next_byte()?;
-                    self.heap.container(if object { cell::DICT } else { cell::LIST })
+                    self.heap.add_container(if object { cell::DICT } else { cell::LIST })
                 } else {
                     self.open.push((object, start));
                     if object {
-                        self.key()?;
+                        self.read_key()?;
                     }
                     return Ok(true);
                 }
             }
-            b'"' => self.string()?,
-            b't' => self.word(b"true", Cell::bool(true))?,
-            b'f' => self.word(b"false", Cell::bool(false))?,
-            b'n' => self.word(b"null", Cell::NONE)?,
+            b'"' => self.read_string()?,
+            b't' => self.read_word(b"true", Cell::bool(true))?,
+            b'f' => self.read_word(b"false", Cell::bool(false))?,
+            b'n' => self.read_word(b"null", Cell::NONE)?,
             b'N' => {
                 self.expect(b"NaN", "word")?;
-                self.heap.float(f64::NAN)
+                self.heap.add_float(f64::NAN)
             }
-            _ => self.number()?,
+            _ => self.read_number()?,
         };
         self.stack.push(value);
         self.check_cost()?;
@@ -142,13 +142,13 @@ impl<'a, R: Read> JsonReader<'a, R> {
     }
 
     /// Closes a container.
-    fn close(&mut self, object: bool, start: usize) -> Result<()> {
+    fn close_container(&mut self, object: bool, start: usize) -> Result<()> {
         self.open.pop();
         let items = &self.stack[start..];
-        let container = self.heap.container(if object { cell::DICT } else { cell::LIST });
+        let container = self.heap.add_container(if object { cell::DICT } else { cell::LIST });
         let folded = if object {
             check_pairs(items)?;
-            self.builder.dictionary(&mut self.heap, items)?
+            self.builder.fold_dictionary(&mut self.heap, items)?
         } else {
             None
         };
@@ -162,9 +162,9 @@ impl<'a, R: Read> JsonReader<'a, R> {
     }
 
     /// Reads a key and its colon.
-    fn key(&mut self) -> Result<()> {
+    fn read_key(&mut self) -> Result<()> {
         self.skip_space()?;
-        let key = self.string()?;
+        let key = self.read_string()?;
         self.stack.push(key);
         self.skip_space()?;
         self.expect(b":", "object: a colon is missing")
@@ -174,7 +174,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
     fn peek(&mut self) -> Result<u8> {
         match self.next {
             Some(byte) => Ok(byte),
-            None => Ok(*self.next.insert(self.source.byte()?)),
+            None => Ok(*self.next.insert(self.source.read_byte()?)),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
     fn next_byte(&mut self) -> Result<u8> {
         match self.next.take() {
             Some(byte) => Ok(byte),
-            None => self.source.byte(),
+            None => self.source.read_byte(),
         }
     }
 
@@ -193,7 +193,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8], value: Cell) -> Result<Cell> {
+    fn read_word(&mut self, word: &[u8], value: Cell) -> Result<Cell> {
         self.expect(word, "word")?;
         Ok(value)
     }
@@ -208,14 +208,14 @@ impl<'a, R: Read> JsonReader<'a, R> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<Cell> {
+    fn read_string(&mut self) -> Result<Cell> {
         self.expect(b"\"", "string: a quote is missing")?;
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         loop {
             match self.next_byte()? {
                 b'"' => break,
-                b'\\' => self.escape(&mut bytes)?,
+                b'\\' => self.read_escape(&mut bytes)?,
                 byte => bytes.push(byte),
             }
             if bytes.len().is_multiple_of(1 << 20) && !bytes.is_empty() {
@@ -225,12 +225,12 @@ impl<'a, R: Read> JsonReader<'a, R> {
         if !memtrack_model::text::is_utf8_with_surrogates(&bytes) {
             return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
         }
-        let string = self.heap.string(&bytes);
+        let string = self.heap.add_string(&bytes);
         self.scratch = bytes;
         Ok(string)
     }
 
-    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+    fn read_escape(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
         let mut unit = match self.next_byte()? {
             b'n' => b'\n'.into(),
             b't' => b'\t'.into(),
@@ -238,7 +238,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
             b'b' => 8,
             b'f' => 12,
             byte @ (b'"' | b'\\' | b'/') => byte.into(),
-            b'u' => self.code_unit()?,
+            b'u' => self.read_code_unit()?,
             _ => return Err(PickleErrorKind::Malformed("escape in a string")),
         };
         // A high surrogate followed by a low surrogate forms one character. A lone surrogate is kept.
@@ -246,10 +246,10 @@ impl<'a, R: Read> JsonReader<'a, R> {
             self.next = None;
             if self.peek()? != b'u' {
                 text::push_code_point(bytes, unit)?;
-                return self.escape(bytes);
+                return self.read_escape(bytes);
             }
             self.next = None;
-            let second = self.code_unit()?;
+            let second = self.read_code_unit()?;
             if (0xdc00..0xe000).contains(&second) {
                 unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
             } else {
@@ -261,7 +261,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
     }
 
     /// Reads a UTF-16 code unit that consists of four hexadecimal digits.
-    fn code_unit(&mut self) -> Result<u32> {
+    fn read_code_unit(&mut self) -> Result<u32> {
         let mut unit = 0;
         for _ in 0..4 {
             let digit = char::from(self.next_byte()?).to_digit(16);
@@ -270,7 +270,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         Ok(unit)
     }
 
-    fn number(&mut self) -> Result<Cell> {
+    fn read_number(&mut self) -> Result<Cell> {
         let mut digits = std::mem::take(&mut self.scratch);
         digits.clear();
         loop {
@@ -280,7 +280,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
                     self.expect(b"Infinity", "word")?;
                     let sign = if digits.is_empty() { 1.0 } else { -1.0 };
                     self.scratch = digits;
-                    return Ok(self.heap.float(sign * f64::INFINITY));
+                    return Ok(self.heap.add_float(sign * f64::INFINITY));
                 }
                 Ok(_) | Err(PickleErrorKind::Truncated) => break,
                 Err(error) => return Err(error),
@@ -297,9 +297,9 @@ impl<'a, R: Read> JsonReader<'a, R> {
             return Err(PickleErrorKind::Malformed("value"));
         }
         let value = if digits.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
-            self.heap.float(number::float(&digits)?)
+            self.heap.add_float(number::parse_float(&digits)?)
         } else {
-            self.heap.integer(number::from_decimal(&digits)?)
+            self.heap.add_integer(number::parse_integer(&digits)?)
         };
         self.scratch = digits;
         Ok(value)

@@ -19,11 +19,11 @@ impl Machine<'_> {
         token: RareToken,
     ) -> Result<Option<Cell>> {
         Ok(Some(match token {
-            RareToken::Text(length) => self.string(source, length)?,
+            RareToken::Text(length) => self.read_string(source, length)?,
             RareToken::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
-            RareToken::Long(length) => self.long(source, length)?,
-            RareToken::Float(number) => self.heap.float(number),
-            RareToken::Bytes(length) => self.bytes(source, length)?,
+            RareToken::Long(length) => self.read_long(source, length)?,
+            RareToken::Float(number) => self.heap.add_float(number),
+            RareToken::Bytes(length) => self.read_bytes(source, length)?,
             RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
             RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
             RareToken::Protocol(_) => return Ok(None),
@@ -43,15 +43,18 @@ impl Machine<'_> {
     ) -> Result<Option<Cell>> {
         Ok(Some(match opcode {
             op::NONE => Cell::NONE,
-            op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(source, opcode)?,
-            op::EMPTY_TUPLE => self.tuple(0)?,
-            op::TUPLE1 => self.tuple(1)?,
-            op::TUPLE3 => self.tuple(3)?,
-            op::EMPTY_SET => self.heap.container(cell::SET),
-            op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.container_from_mark(opcode)?,
+            op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => {
+                self.read_text_line(source, opcode)?
+            }
+            op::EMPTY_TUPLE => self.build_tuple(0)?,
+            op::TUPLE1 => self.build_tuple(1)?,
+            op::TUPLE3 => self.build_tuple(3)?,
+            op::EMPTY_SET => self.heap.add_container(cell::SET),
+            op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.build_container(opcode)?,
             op::GLOBAL => {
-                let (module, name) = (source.line(MAX_OPERAND_BYTES)?, source.line(MAX_OPERAND_BYTES)?);
-                Self::class(&module, &name)?
+                let (module, name) =
+                    (source.read_line(MAX_OPERAND_BYTES)?, source.read_line(MAX_OPERAND_BYTES)?);
+                Self::find_class(&module, &name)?
             }
             op::STACK_GLOBAL => {
                 let (name, module) = (self.pop()?, self.pop()?);
@@ -60,12 +63,12 @@ impl Machine<'_> {
                 }
                 let text = |value: Cell| memtrack_model::snapshot::StringId(value.payload() as u32);
                 let table = &self.heap.strings.table;
-                Self::class(table.bytes(text(module)), table.bytes(text(name)))?
+                Self::find_class(table.bytes(text(module)), table.bytes(text(name)))?
             }
             op::REDUCE => self.reduce()?,
             op::DUP => self.top()?,
             op::GET => {
-                let slot = line::slot(&source.line(MAX_OPERAND_BYTES)?)?;
+                let slot = line::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
                 self.recall(slot)?
             }
             _ => return self.execute_effect(source, opcode).map(|()| None),
@@ -83,7 +86,7 @@ impl Machine<'_> {
                 Ok(())
             }
             op::PUT => {
-                let slot = line::slot(&source.line(MAX_OPERAND_BYTES)?)?;
+                let slot = line::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
                 self.memoize_at(slot)
             }
             op::APPENDS => {
@@ -109,7 +112,7 @@ impl Machine<'_> {
                     self.pop().map(|_| ())
                 }
             },
-            _ => Err(op::refused(opcode)),
+            _ => Err(op::unsupported_opcode_error(opcode)),
         }
     }
 
@@ -126,19 +129,20 @@ impl Machine<'_> {
     }
 
     /// Makes a container from all values above the innermost mark.
-    fn container_from_mark(&mut self, opcode: u8) -> Result<Cell> {
+    fn build_container(&mut self, opcode: u8) -> Result<Cell> {
         let start = self.pop_mark()?;
         let items = &self.stack[start..];
         let made = match opcode {
-            op::TUPLE => self.heap.tuple(items),
+            op::TUPLE => self.heap.build_tuple(items),
             op::DICT => {
                 check_pairs(items)?;
-                let dict = self.heap.container(cell::DICT);
+                let dict = self.heap.add_container(cell::DICT);
                 self.heap.extend(dict, items)?;
                 dict
             }
             _ => {
-                let list = self.heap.container(if opcode == op::LIST { cell::LIST } else { cell::FROZENSET });
+                let list =
+                    self.heap.add_container(if opcode == op::LIST { cell::LIST } else { cell::FROZENSET });
                 self.heap.extend(list, items)?;
                 list
             }
@@ -164,7 +168,7 @@ impl Machine<'_> {
             _ => false,
         };
         if is_supported {
-            Ok(self.heap.container(cell::DICT))
+            Ok(self.heap.add_container(cell::DICT))
         } else {
             Err(PickleErrorKind::RefusedCall(None))
         }

@@ -4,13 +4,13 @@ use crate::pickle::PickleErrorKind;
 use std::cell::Cell as Counter;
 
 /// The interval between checks in bytes of input.
-const STEP_BYTES: u64 = 64 << 10;
+const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
 /// The number of bytes of memory that may be used for reading any file.
-const BASE_BYTES: u64 = 192 << 20;
+const MAX_BASE_BYTES: u64 = 192 << 20;
 /// The number of additional bytes of memory that may be used for each byte read from the file, before
 /// decompression. Valid files take fewer than ten. Compressed files take more, in proportion to their
 /// compression ratio.
-const BYTES_PER_BYTE: u64 = 64;
+const MAX_BYTES_PER_INPUT_BYTE: u64 = 64;
 
 /// The limits on reading a file and the progress so far.
 pub(crate) struct CostMonitor<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct CostMonitor<'a> {
 
 impl<'a> CostMonitor<'a> {
     pub(crate) fn new(max_input: u64, stored: &'a Counter<u64>, progress: &'a mut dyn FnMut(u64)) -> Self {
-        Self { next: STEP_BYTES, max_input, stored, progress }
+        Self { next: CHECK_INTERVAL_BYTES, max_input, stored, progress }
     }
 
     /// Returns whether a check is due.
@@ -38,14 +38,14 @@ impl<'a> CostMonitor<'a> {
     /// # Errors
     /// Fails if more input was read than the limits allow, or if too much memory is in use for it.
     pub(crate) fn check(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
-        self.next = offset + STEP_BYTES;
+        self.next = offset + CHECK_INTERVAL_BYTES;
         if offset > self.max_input {
             return Err(PickleErrorKind::TooLarge {
                 what: "bytes of unpacked input (--max-input)",
                 limit: self.max_input,
             });
         }
-        let limit = BASE_BYTES.saturating_add(self.stored.get().saturating_mul(BYTES_PER_BYTE));
+        let limit = MAX_BASE_BYTES.saturating_add(self.stored.get().saturating_mul(MAX_BYTES_PER_INPUT_BYTE));
         if used_bytes > limit {
             return Err(PickleErrorKind::TooLarge { what: "bytes of values for such a small file", limit });
         }

@@ -9,14 +9,14 @@ use memtrack_model::units::{counted, human_count};
 use std::collections::BTreeSet;
 
 /// With fewer steps than this, time is more informative.
-const LEAST_STEPS: usize = 4;
+const MIN_STEPS: usize = 4;
 /// Clocks agree if the time that they give for all files together is at most this many times the duration of the
 /// longest file.
-const MOST_CLOCK_SPAN: f64 = 2.0;
+const MAX_CLOCK_SPAN: f64 = 2.0;
 /// The processes of a job never all start within this many nanoseconds of each other.
-const LEAST_START_SPREAD_NS: u64 = 1000;
+const MIN_START_SPREAD_NS: u64 = 1000;
 /// The maximum rounding error of a position, in columns.
-const ROUNDING: f64 = 1e-6;
+const MAX_ROUNDING_ERROR: f64 = 1e-6;
 
 /// What a heat map's columns stand for.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,7 @@ impl HeatColumns {
         match self {
             Self::Steps { .. } => String::new(),
             Self::Clock { seconds, .. } | Self::SinceFirst { seconds, .. } => {
-                format!("{:.*} s", decimals(*seconds), *seconds * column as f64)
+                format!("{:.*} s", decimal_places(*seconds), *seconds * column as f64)
             }
             Self::Parts { columns } => format!("{:.0} %", 100.0 * column as f64 / *columns as f64),
         }
@@ -90,7 +90,7 @@ impl HeatColumns {
     pub fn sentences(&self) -> [String; 2] {
         const LIVE: &str = "the most requested bytes that were live";
         let long = |columns: usize, seconds: f64| {
-            let digits = decimals(seconds);
+            let digits = decimal_places(seconds);
             let all = format!("{:.*} s", digits, seconds * columns as f64);
             (all, format!("A cell is {LIVE} within {:.*} s.", digits.min(9) + 1, seconds))
         };
@@ -142,10 +142,10 @@ impl HeatColumns {
                     return Vec::new();
                 }
                 let every = round_up(long / most as f64);
-                let times = (long / every * (1.0 + ROUNDING)).floor() as usize;
+                let times = (long / every * (1.0 + MAX_ROUNDING_ERROR)).floor() as usize;
                 let mark = |at: usize| {
                     let at = every * at as f64;
-                    (at / seconds, format!("{:.*} s", decimals(every), at))
+                    (at / seconds, format!("{:.*} s", decimal_places(every), at))
                 };
                 (0..=times).map(mark).collect()
             }
@@ -162,12 +162,13 @@ fn round_up(number: f64) -> f64 {
         return 1.0;
     }
     let power = 10f64.powf(number.log10().floor());
-    let times = [1.0, 2.0, 5.0].into_iter().find(|times| times * power >= number * (1.0 - ROUNDING));
+    let times =
+        [1.0, 2.0, 5.0].into_iter().find(|times| times * power >= number * (1.0 - MAX_ROUNDING_ERROR));
     times.unwrap_or(10.0) * power
 }
 
 /// Returns the number of decimals needed to tell apart times that differ by this many seconds.
-fn decimals(seconds: f64) -> usize {
+fn decimal_places(seconds: f64) -> usize {
     if seconds > 0.0 { (-seconds.log10()).ceil().clamp(0.0, 9.0) as usize } else { 0 }
 }
 
@@ -182,7 +183,7 @@ pub(super) struct Cutter {
 
 impl Cutter {
     pub(super) fn new(ranks: &[RankDigest], memory: &RanksMemory, most: usize) -> Self {
-        let numbers = steps(ranks, memory);
+        let numbers = common_steps(ranks, memory);
         if let Some((name, numbers)) = numbers {
             let steps = numbers.len();
             let ends = |some: &[u64]| (some[0], some[some.len() - 1]);
@@ -207,8 +208,8 @@ impl Cutter {
         };
         let whole = begins.iter().zip(members()).map(end).fold(0.0, f64::max);
         // Files that all start at the same moment do not contain real clock times, because those were replaced.
-        let agree = begins.iter().any(|&begin| begin - first > LEAST_START_SPREAD_NS)
-            && whole <= MOST_CLOCK_SPAN * longest;
+        let agree = begins.iter().any(|&begin| begin - first > MIN_START_SPREAD_NS)
+            && whole <= MAX_CLOCK_SPAN * longest;
         let seconds = if agree { whole } else { longest } / columns as f64;
         let columns = match agree {
             true => HeatColumns::Clock { columns, seconds },
@@ -239,7 +240,7 @@ impl Cutter {
                     (Some(first), Some(own)) => own.saturating_sub(first) as f64 / 1e9,
                     _ => 0.0,
                 };
-                stretch(
+                add_bins(
                     cells,
                     &device.timeline.requested_bytes,
                     late / seconds,
@@ -248,22 +249,22 @@ impl Cutter {
                 );
             }
             HeatColumns::Parts { columns } => {
-                stretch(cells, &device.timeline.requested_bytes, 0.0, *columns as f64, raise);
+                add_bins(cells, &device.timeline.requested_bytes, 0.0, *columns as f64, raise);
             }
         }
     }
 }
 
 /// Adds bins that start at `begin` and last for `long` (both in columns) to the columns that they overlap.
-fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
+fn add_bins(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
     let last = cells.len() - 1;
     // If all events in all files have the same time, columns have no length.
     let begin = if begin.is_finite() { begin } else { 0.0 };
     let bin_long = if long.is_finite() { long / bins.len().max(1) as f64 } else { 0.0 };
     for (at, &bytes) in bins.iter().enumerate() {
         let from = begin + bin_long * at as f64;
-        let first = ((from + ROUNDING).floor() as usize).min(last);
-        let end = ((from + bin_long - ROUNDING).ceil() as usize).clamp(first + 1, last + 1);
+        let first = ((from + MAX_ROUNDING_ERROR).floor() as usize).min(last);
+        let end = ((from + bin_long - MAX_ROUNDING_ERROR).ceil() as usize).clamp(first + 1, last + 1);
         cells[first..end].iter_mut().for_each(|cell| raise(cell, bytes));
     }
 }
@@ -280,7 +281,7 @@ fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
 }
 
 /// Returns the name and the numbers of the steps, if all ranks mark them.
-fn steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
+fn common_steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
     let &(first, _) = memory.members.first()?;
     let name = ranks[first].step_name.as_ref()?;
     let mut numbers = BTreeSet::new();
@@ -291,5 +292,5 @@ fn steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>
         }
         numbers.extend(steps.iter().map(|step| step.number));
     }
-    (numbers.len() >= LEAST_STEPS).then(|| (name.clone(), numbers.into_iter().collect()))
+    (numbers.len() >= MIN_STEPS).then(|| (name.clone(), numbers.into_iter().collect()))
 }

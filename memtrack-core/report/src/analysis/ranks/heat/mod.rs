@@ -1,15 +1,15 @@
 //! Ranks over time, side by side: there is a row for each rank and a column for each step or time, and each cell shows
 //! the most live bytes. The size is bounded: if there are more ranks than rows or more steps than columns, several of
 //! them share a row or column, and a shared cell shows the maximum so that no peak is lost. `columns` defines the
-//! columns, and `course` determines when a rank became an outlier.
+//! columns, and `history` determines when a rank became an outlier.
 
 mod columns;
-mod course;
+mod history;
 #[cfg(test)]
 mod tests;
 
 pub use columns::HeatColumns;
-pub use course::RankHistory;
+pub use history::RankHistory;
 
 use super::Ranks;
 use super::memory::{Measure, RanksMemory};
@@ -82,23 +82,23 @@ impl HeatMap {
         for &(rank, at) in members {
             cutter.cut(&ranks[rank], &ranks[rank].devices[at], &mut series);
         }
-        let distributions = distributions(&series, width);
+        let distributions = column_distributions(&series, width);
         // If blocks were sampled, only the errors of the peak and the end are known.
         let is_exact = |&(rank, at): &(usize, usize)| ranks[rank].devices[at].peak.error.is_exact();
         let exact: Vec<bool> = members.iter().map(is_exact).collect();
         let cells = Cells { series: &series, width, distributions: &distributions, exact: &exact };
-        let (histories, is_odd) = histories(memory, &cells);
+        let (histories, is_odd) = find_histories(memory, &cells);
         let ranks_per_row = members.len().div_ceil(rows).max(1);
         let rows: Vec<HeatRow> = (0..members.len())
             .step_by(ranks_per_row)
-            .map(|first| cells.row(first..(first + ranks_per_row).min(members.len())))
+            .map(|first| cells.build_row(first..(first + ranks_per_row).min(members.len())))
             .collect();
         let all = || rows.iter().flat_map(|row| row.cells.iter().zip(&distributions));
         let off = |(cell, distribution): (&Option<HeatCell>, &Option<Distribution>)| {
             Some((*cell)?.furthest.abs_diff((*distribution)?.median))
         };
         Self {
-            usual: usual(&cells, &is_odd),
+            usual: usual_ranges(&cells, &is_odd),
             most: all().filter_map(|(cell, _)| Some((*cell)?.most)).max().unwrap_or(0),
             furthest_off: all().filter_map(off).max().unwrap_or(0),
             columns: cutter.columns,
@@ -131,7 +131,7 @@ impl Cells<'_> {
     }
 
     /// Returns whether a rank is an outlier in a column, by the rule for peaks and ends.
-    fn is_odd(&self, member: usize, column: usize) -> bool {
+    fn is_outlier(&self, member: usize, column: usize) -> bool {
         let bytes = self.series_of(member)[column];
         self.exact[member]
             && bytes != NONE
@@ -139,20 +139,20 @@ impl Cells<'_> {
                 .is_some_and(|distribution| distribution.is_outlier(bytes, &Estimate::exact(bytes as f64)))
     }
 
-    fn row(&self, members: Range<usize>) -> HeatRow {
+    fn build_row(&self, members: Range<usize>) -> HeatRow {
         let cell = |column: usize| {
             let median = self.distributions[column]?.median;
             let of = |member: usize| self.series_of(member)[column];
             let known = || members.clone().filter(|&member| of(member) != NONE);
             let most = known().map(of).max()?;
             let furthest = known().max_by_key(|&member| (of(member).abs_diff(median), of(member)))?;
-            Some(HeatCell { most, furthest: of(furthest), is_odd: self.is_odd(furthest, column) })
+            Some(HeatCell { most, furthest: of(furthest), is_odd: self.is_outlier(furthest, column) })
         };
         HeatRow { cells: (0..self.width).map(cell).collect(), members }
     }
 }
 
-fn distributions(series: &[u64], width: usize) -> Vec<Option<Distribution>> {
+fn column_distributions(series: &[u64], width: usize) -> Vec<Option<Distribution>> {
     let column = |at: usize| {
         let known: Vec<u64> =
             series.iter().skip(at).step_by(width).copied().filter(|&bytes| bytes != NONE).collect();
@@ -162,7 +162,7 @@ fn distributions(series: &[u64], width: usize) -> Vec<Option<Distribution>> {
 }
 
 /// Returns the outliers' memory over time, and whether each rank is an outlier.
-fn histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>, Vec<bool>) {
+fn find_histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>, Vec<bool>) {
     let mut is_odd = vec![false; memory.members.len()];
     let mut histories = Vec::new();
     for outlier in &memory.outliers {
@@ -171,14 +171,14 @@ fn histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>, Vec<
         let Some(member) = member.filter(|&member| by_live_bytes && !is_odd[member]) else { continue };
         is_odd[member] = true;
         if histories.len() < MOST_HISTORIES {
-            histories.push(cells.history(member, outlier));
+            histories.push(cells.rank_history(member, outlier));
         }
     }
     (histories, is_odd)
 }
 
 /// Returns, for each column, the fewest and the most bytes of the ranks that are not outliers.
-fn usual(cells: &Cells<'_>, is_odd: &[bool]) -> Vec<Option<(u64, u64)>> {
+fn usual_ranges(cells: &Cells<'_>, is_odd: &[bool]) -> Vec<Option<(u64, u64)>> {
     let mut usual: Vec<Option<(u64, u64)>> = vec![None; cells.width];
     for member in (0..is_odd.len()).filter(|&member| !is_odd[member]) {
         for (range, &bytes) in

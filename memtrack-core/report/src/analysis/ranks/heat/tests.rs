@@ -86,14 +86,14 @@ impl Rank {
     }
 }
 
-fn heat(ranks: &[Rank], columns: usize, rows: usize) -> HeatMap {
+fn heat_map(ranks: &[Rank], columns: usize, rows: usize) -> HeatMap {
     let digests = ranks.iter().map(Rank::digest).collect();
     let ranks = Ranks::of(digests, By::Line, Vec::new()).unwrap();
     HeatMap::of(&ranks, &ranks.memories[0], columns, rows)
 }
 
 /// Returns the maximum of each cell in MiB.
-fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
+fn cell_maxima(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
     heat.rows
         .iter()
         .map(|row| row.cells.iter().map(|cell| cell.map(|cell| cell.most / MIB)).collect())
@@ -101,7 +101,7 @@ fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
 }
 
 /// Creates ranks with `steps` steps each, of which the last rank grows by 10 MiB per step from step `since` on.
-fn leaking(ranks: u64, steps: u64, since: u64) -> Vec<Rank> {
+fn leaking_ranks(ranks: u64, steps: u64, since: u64) -> Vec<Rank> {
     let one = |number: u64| {
         let more = |step: u64| if number + 1 == ranks { 10 * (step + 1).saturating_sub(since) } else { 0 };
         let mib: Vec<u64> = (0..steps).map(|step| 100 + more(step)).collect();
@@ -112,39 +112,39 @@ fn leaking(ranks: u64, steps: u64, since: u64) -> Vec<Rank> {
 
 #[test]
 fn steps_are_columns_where_all_ranks_mark_them() {
-    let ranks = leaking(4, 6, 2);
-    let found = heat(&ranks, 512, 1024);
+    let ranks = leaking_ranks(4, 6, 2);
+    let found = heat_map(&ranks, 512, 1024);
     let numbers = (0..6).map(|step| (step, step)).collect();
     assert_eq!(found.columns, HeatColumns::Steps { name: "step".into(), numbers, steps: 6 });
-    assert_eq!(most(&found)[0], [Some(100); 6]);
-    assert_eq!(most(&found)[3], [100, 100, 110, 120, 130, 140].map(Some));
+    assert_eq!(cell_maxima(&found)[0], [Some(100); 6]);
+    assert_eq!(cell_maxima(&found)[3], [100, 100, 110, 120, 130, 140].map(Some));
     assert_eq!((found.most, found.furthest_off), (140 * MIB, 40 * MIB));
     assert_eq!(found.usual, [Some((100 * MIB, 100 * MIB)); 6]);
     assert_eq!(found.columns.label(3), "step 3");
 
     let mut ranks = ranks;
     ranks[1].has_steps = false;
-    assert!(matches!(heat(&ranks, 512, 1024).columns, HeatColumns::SinceFirst { .. }));
+    assert!(matches!(heat_map(&ranks, 512, 1024).columns, HeatColumns::SinceFirst { .. }));
     // There are too few steps for columns.
-    assert!(matches!(heat(&leaking(4, 3, 2), 512, 1024).columns, HeatColumns::SinceFirst { .. }));
+    assert!(matches!(heat_map(&leaking_ranks(4, 3, 2), 512, 1024).columns, HeatColumns::SinceFirst { .. }));
 }
 
 #[test]
 fn an_odd_rank_is_odd_since_the_first_step_that_the_rule_marks() {
-    let found = heat(&leaking(4, 6, 2), 512, 1024);
+    let found = heat_map(&leaking_ranks(4, 6, 2), 512, 1024);
     let history = &found.histories[0];
     assert_eq!((history.rank, history.is_more, history.since, history.odd_columns), (3, true, Some(2), 4));
     assert_eq!(history.description(&found.columns).unwrap(), "holds more than the others since step 2");
     let odd: Vec<bool> = found.rows[3].cells.iter().map(|cell| cell.unwrap().is_odd).collect();
     assert_eq!(odd, [false, false, true, true, true, true]);
 
-    let from_the_first = heat(&leaking(4, 6, 0), 512, 1024);
+    let from_the_first = heat_map(&leaking_ranks(4, 6, 0), 512, 1024);
     let words = from_the_first.histories[0].description(&from_the_first.columns).unwrap();
     assert_eq!(words, "holds more than the others from the beginning on");
     // This rank is an outlier at its peak and usual again afterwards.
-    let mut ranks = leaking(4, 6, 9);
+    let mut ranks = leaking_ranks(4, 6, 9);
     ranks[3].mib[4] = 300;
-    let found = heat(&ranks, 512, 1024);
+    let found = heat_map(&ranks, 512, 1024);
     assert_eq!((found.histories[0].since, found.histories[0].first_odd), (None, Some(4)));
     let words = found.histories[0].description(&found.columns).unwrap();
     assert_eq!(words, "holds more than the others in 1 of 6 columns of steps, first in step 4");
@@ -156,19 +156,19 @@ fn an_early_blip_is_not_the_start_and_a_gap_of_one_column_is_not_the_end() {
     ranks[2].mib[10] = 200;
     ranks[2].mib[300..].fill(200);
     ranks[2].mib[400..405].fill(100);
-    let found = heat(&ranks, 512, 1024);
+    let found = heat_map(&ranks, 512, 1024);
     assert_eq!((found.histories[0].first_odd, found.histories[0].since), (Some(10), Some(300)));
 }
 
 #[test]
 fn steps_share_columns_without_losing_a_peak() {
-    let mut ranks = leaking(3, 1000, 2000);
+    let mut ranks = leaking_ranks(3, 1000, 2000);
     ranks[1].mib[777] = 500;
-    let found = heat(&ranks, 64, 1024);
+    let found = heat_map(&ranks, 64, 1024);
     assert_eq!(found.columns.count(), 63);
     let HeatColumns::Steps { numbers, .. } = &found.columns else { panic!("{:?}", found.columns) };
     assert_eq!((numbers[0], numbers[62]), ((0, 15), (992, 999)));
-    assert_eq!(most(&found)[1][777 / 16], Some(500));
+    assert_eq!(cell_maxima(&found)[1][777 / 16], Some(500));
     assert_eq!(found.columns.label(48), "steps 768 to 783");
     assert!(found.columns.sentences()[1].contains("16 steps"), "{:?}", found.columns.sentences());
 }
@@ -178,7 +178,7 @@ fn a_shared_row_shows_its_highest_rank_and_the_one_furthest_from_the_median() {
     let mut ranks: Vec<Rank> = (0..1000).map(|number| rank(number, &[100, 100, 100, 100])).collect();
     ranks[500].mib[2] = 10;
     ranks[501].mib[2] = 150;
-    let found = heat(&ranks, 512, 64);
+    let found = heat_map(&ranks, 512, 64);
     assert_eq!((found.ranks_per_row, found.rows.len()), (16, 63));
     assert_eq!(found.rows[62].members, 992..1000);
     let cell = found.rows[500 / 16].cells[2].unwrap();
@@ -190,38 +190,38 @@ fn a_shared_row_shows_its_highest_rank_and_the_one_furthest_from_the_median() {
 fn ranks_are_aligned_by_clocks_that_agree_and_otherwise_by_their_first_events() {
     let late = |by: u64| Rank { begin_ns: Some(5 * SECOND_NS + by), ..rank(1, &[7, 8, 9, 9]) };
     let begin = || rank(0, &[1, 2, 3, 4]);
-    let found = heat(&[begin(), late(2 * SECOND_NS)], 4, 10);
+    let found = heat_map(&[begin(), late(2 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::Clock { columns: 4, seconds: 1.5 });
     // A bin that overlaps a column only partly counts there too.
-    assert_eq!(most(&found), [[Some(2), Some(3), Some(4), None], [None, Some(7), Some(9), Some(9)]]);
-    let found = heat(&[begin(), late(60 * SECOND_NS)], 4, 10);
+    assert_eq!(cell_maxima(&found), [[Some(2), Some(3), Some(4), None], [None, Some(7), Some(9), Some(9)]]);
+    let found = heat_map(&[begin(), late(60 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::SinceFirst { columns: 4, seconds: 1.0 });
-    assert_eq!(most(&found), [[1, 2, 3, 4].map(Some), [7, 8, 9, 9].map(Some)]);
+    assert_eq!(cell_maxima(&found), [[1, 2, 3, 4].map(Some), [7, 8, 9, 9].map(Some)]);
     assert_eq!(found.columns.label(2), "at 2 s");
 }
 
 #[test]
 fn a_shorter_file_has_nothing_after_its_end() {
     let short = Rank { seconds: 2.0, ..rank(1, &[7, 8, 9, 9]) };
-    let found = heat(&[rank(0, &[1, 2, 3, 4]), short], 4, 10);
-    assert_eq!(most(&found)[1], [Some(8), Some(9), None, None]);
+    let found = heat_map(&[rank(0, &[1, 2, 3, 4]), short], 4, 10);
+    assert_eq!(cell_maxima(&found)[1], [Some(8), Some(9), None, None]);
     assert_eq!(found.distributions[3].map(|distribution| distribution.count), Some(1));
 }
 
 #[test]
 fn files_without_times_are_cut_by_their_events() {
     let ranks = [Rank { begin_ns: None, ..rank(0, &[1, 2, 3, 4]) }, rank(1, &[5, 5, 5, 6])];
-    let found = heat(&ranks, 2, 10);
+    let found = heat_map(&ranks, 2, 10);
     assert_eq!(found.columns, HeatColumns::Parts { columns: 2 });
-    assert_eq!(most(&found), [[Some(2), Some(4)], [Some(5), Some(6)]]);
+    assert_eq!(cell_maxima(&found), [[Some(2), Some(4)], [Some(5), Some(6)]]);
     assert_eq!(found.columns.axis_labels(8).len(), 5);
 }
 
 #[test]
 fn events_at_one_moment_have_one_column() {
     let ranks = [Rank { seconds: 0.0, ..rank(0, &[3]) }, Rank { seconds: 0.0, ..rank(1, &[4]) }];
-    let found = heat(&ranks, 512, 10);
-    assert_eq!(most(&found), [[Some(3)], [Some(4)]]);
+    let found = heat_map(&ranks, 512, 10);
+    assert_eq!(cell_maxima(&found), [[Some(3)], [Some(4)]]);
     assert_eq!(found.columns.axis_labels(8), []);
 }
 
@@ -242,7 +242,7 @@ fn axis_labels_are_round_numbers_within_the_axis() {
 
 #[test]
 fn estimates_are_never_odd_at_a_moment() {
-    let mut digests: Vec<RankDigest> = leaking(4, 6, 2).iter().map(Rank::digest).collect();
+    let mut digests: Vec<RankDigest> = leaking_ranks(4, 6, 2).iter().map(Rank::digest).collect();
     digests[3].devices[0].peak.error = Estimate {
         counted: false,
         value: (140 * MIB) as f64,

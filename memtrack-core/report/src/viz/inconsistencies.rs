@@ -5,11 +5,11 @@ use std::fmt;
 
 /// The oddities in a file, with the first example and the count of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
+pub struct Inconsistencies {
     kinds: Vec<(&'static str, String, u64)>,
 }
 
-impl Oddities {
+impl Inconsistencies {
     /// Records an oddity. `kind` is the text that all oddities of the same kind share, and `first` names the subject of
     /// the first one.
     pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
@@ -43,7 +43,7 @@ impl Oddities {
     }
 }
 
-impl fmt::Display for Oddities {
+impl fmt::Display for Inconsistencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().try_for_each(|line| writeln!(f, "{line}"))
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_reported_once_with_its_first_example() {
-        let mut odd = Oddities::default();
+        let mut odd = Inconsistencies::default();
         odd.note("has no size", || "block 1".into());
         odd.note("has no size", || unreachable!("only the first is described"));
         odd.note("is empty", || "segment 2".into());

@@ -44,19 +44,19 @@ impl fmt::Display for StackOwner {
 }
 
 /// Determines the owner of a stack, innermost frame first.
-pub(super) fn of(stack: &[&JudgedFrame]) -> StackOwner {
-    let owners = owners(stack);
+pub(super) fn find_owner(stack: &[&JudgedFrame]) -> StackOwner {
+    let owners = frame_owners(stack);
     let mine = owners.iter().position(|&owner| owner == Owner::Mine);
     // The outermost framework function among those that the user's frame called or, without such a frame, in the whole
     // stack.
     let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
-    let called = called.or_else(|| if mine.is_none() { innermost_informative(stack) } else { None });
+    let called = called.or_else(|| if mine.is_none() { find_innermost_informative(stack) } else { None });
     let frame = |place: usize| stack[place].frame.clone();
     StackOwner { mine: mine.map(frame), called: called.map(frame) }
 }
 
 /// Returns the index of the innermost frame that neither performs an allocation nor forwards a call.
-fn innermost_informative(stack: &[&JudgedFrame]) -> Option<usize> {
+fn find_innermost_informative(stack: &[&JudgedFrame]) -> Option<usize> {
     let entered = stack.iter().rposition(|judged| judged.is_entry).map_or(0, |entry| entry + 1);
     let is_informative = |judged: &&&JudgedFrame| {
         let frame = &judged.frame;
@@ -66,7 +66,7 @@ fn innermost_informative(stack: &[&JudgedFrame]) -> Option<usize> {
 }
 
 /// Returns the owners of the frames, taking the whole stack into account, unlike [`Rules::judge`](super::Rules::judge).
-pub(super) fn owners(stack: &[&JudgedFrame]) -> Vec<Owner> {
+pub(super) fn frame_owners(stack: &[&JudgedFrame]) -> Vec<Owner> {
     // Everything inside the program's own allocator belongs to that allocator.
     let entered = stack.iter().rposition(|judged| judged.is_entry);
     let interpreted = stack.iter().any(|judged| judged.is_interpreted);

@@ -5,9 +5,9 @@ use crate::LoadError;
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::finish::misplaced;
 use crate::pytorch::read::finish::order::Order;
-use crate::pytorch::read::fold::again::RepeatedTraces;
+use crate::pytorch::read::fold::repeated::RepeatedTraces;
 use crate::pytorch::read::fold::rows::{Table, TableBuilder};
-use crate::pytorch::read::fold::shapes::without_duplicates;
+use crate::pytorch::read::fold::shapes::remove_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::DeviceId;
@@ -31,7 +31,7 @@ impl From<PickleErrorKind> for Refusal {
 /// Makes the snapshot from the root value.
 pub(crate) fn finish(heap: Heap, builder: TableBuilder, root: Cell) -> Result<Snapshot, Refusal> {
     let mut finish = Finisher { heap, builder, pytorch: PyTorch::default(), order: Order::default() };
-    finish.root(root)?;
+    finish.finish_root(root)?;
     Ok(finish.into_snapshot())
 }
 
@@ -43,11 +43,11 @@ struct Finisher {
 }
 
 impl Finisher {
-    fn root(&mut self, root: Cell) -> Result<(), Refusal> {
+    fn finish_root(&mut self, root: Cell) -> Result<(), Refusal> {
         if root.tag() == cell::LIST {
             self.refuse_snapshots(root)?;
             self.pytorch.list_only = true;
-            self.segments(root, "the list")?;
+            self.add_segments(root, "the list")?;
             self.pytorch.device_segments = self.builder.tables[Table::Segments as usize].records.len();
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl Finisher {
                 "a dictionary or a list of segments",
             ));
         }
-        let items = without_duplicates(self.heap.body(root));
+        let items = remove_duplicates(self.heap.body(root));
         let pairs = items.as_chunks::<2>().0;
         let find = |key: Key| {
             pairs.iter().find(|pair| pair[0] == Cell::new(cell::STR, key.id().0.into())).map(|pair| pair[1])
@@ -74,12 +74,12 @@ impl Finisher {
         // Device rows precede host rows, regardless of the order of the keys.
         if let Some(segments) = segments {
             self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
-            self.segments(segments, "segments")?;
+            self.add_segments(segments, "segments")?;
         }
         self.pytorch.device_segments = self.builder.tables[Table::Segments as usize].records.len();
         if let Some(traces) = traces {
             self.pytorch.traces_are_a_tuple = traces.tag() == cell::TUPLE;
-            self.traces(traces)?;
+            self.add_traces(traces)?;
         }
         for &[key, value] in pairs {
             let part =
@@ -87,26 +87,26 @@ impl Finisher {
                     Some(Key::Segments) => Part::Segments,
                     Some(Key::DeviceTraces) => Part::DeviceTraces,
                     Some(Key::HostSegments) if value != Cell::NONE => {
-                        self.segments(value, "host_segments")?;
+                        self.add_segments(value, "host_segments")?;
                         Part::HostSegments
                     }
                     Some(Key::HostTraces) if value != Cell::NONE => {
-                        let value = self.list(value, "host_traces")?;
+                        let value = self.to_list(value, "host_traces")?;
                         let start = self.order.len();
-                        self.trace(value, "host_traces")?;
+                        self.add_trace(value, "host_traces")?;
                         self.pytorch.host_trace = start..self.order.len();
                         Part::HostTraces
                     }
                     Some(Key::ExternalAnnotations) if self.are_dictionaries(value) => {
-                        for annotation in self.items(value, "external_annotations")? {
+                        for annotation in self.list_items(value, "external_annotations")? {
                             let items = self.heap.body(annotation).to_vec();
-                            self.builder.record(Table::Annotations, &mut self.heap, &items)?;
+                            self.builder.add_record(Table::Annotations, &mut self.heap, &items)?;
                         }
                         Part::Annotations
                     }
-                    _ => Part::Value(self.builder.value(&mut self.heap, value, 1)?),
+                    _ => Part::Value(self.builder.convert_value(&mut self.heap, value, 1)?),
                 };
-            let key = self.builder.value(&mut self.heap, key, 1)?;
+            let key = self.builder.convert_value(&mut self.heap, key, 1)?;
             self.pytorch.root.push((key, part));
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Finisher {
     }
 
     fn are_dictionaries(&mut self, list: Cell) -> bool {
-        let Ok(list) = self.list(list, "") else { return false };
+        let Ok(list) = self.to_list(list, "") else { return false };
         let plain = |item: &Cell| {
             item.tag() == cell::DICT
                 && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
@@ -144,7 +144,7 @@ impl Finisher {
     }
 
     /// Returns the list at `path`. A tuple is converted to a list, because Python can iterate over either.
-    fn list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
+    fn to_list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
         match self.builder.as_list(&mut self.heap, list)? {
             Some(list) => Ok(list),
             None => Err(shape_error(path, self.type_name(list), "a list")),
@@ -152,8 +152,8 @@ impl Finisher {
     }
 
     /// Returns the items of the list at `path`.
-    fn items(&mut self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
-        let list = self.list(list, path)?;
+    fn list_items(&mut self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        let list = self.to_list(list, path)?;
         self.items_of_list(list, path).map(<[Cell]>::to_vec)
     }
 
@@ -167,15 +167,15 @@ impl Finisher {
         }
     }
 
-    fn segments(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
-        for (index, segment) in self.items(list, path)?.into_iter().enumerate() {
+    fn add_segments(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
+        for (index, segment) in self.list_items(list, path)?.into_iter().enumerate() {
             let folded = (segment.tag() == cell::DICT).then(|| self.heap.containers[segment.row()].tag());
             if !matches!(folded, Some(cell::BODY | cell::UNSET | cell::EMPTY)) {
                 let path = format!("{path}[{index}]");
                 return Err(shape_error(&path, self.type_name(segment), "the dictionary of a segment"));
             }
             let items = self.heap.body(segment).to_vec();
-            let row = self.builder.record(Table::Segments, &mut self.heap, &items)?;
+            let row = self.builder.add_record(Table::Segments, &mut self.heap, &items)?;
             misplaced::check_segment(&self.builder.tables, row)
                 .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
             self.fill_addresses(row);
@@ -197,24 +197,24 @@ impl Finisher {
         }
     }
 
-    fn traces(&mut self, lists: Cell) -> Result<(), Refusal> {
-        let lists = self.items(lists, "device_traces")?;
+    fn add_traces(&mut self, lists: Cell) -> Result<(), Refusal> {
+        let lists = self.list_items(lists, "device_traces")?;
         if lists.len() >= usize::from(u16::MAX) {
             return Err(PickleErrorKind::TooLarge { what: "devices", limit: u16::MAX.into() }.into());
         }
         let mut repeated = RepeatedTraces::default();
         for (device, list) in lists.into_iter().enumerate() {
             let path = format!("device_traces[{device}]");
-            let list = self.list(list, &path)?;
+            let list = self.to_list(list, &path)?;
             repeated.add(list, self.items_of_list(list, &path)?.len())?;
             let start = self.order.len();
-            self.trace(list, &path)?;
+            self.add_trace(list, &path)?;
             self.pytorch.traces.push(start..self.order.len());
         }
         Ok(())
     }
 
-    fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
+    fn add_trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
         // Iterate by index, because a copy of the list would take a tenth of the memory needed for loading.
         for index in 0..self.items_of_list(list, path)?.len() {
             let Some(&event) = self.heap.body(list).get(index) else { break };
@@ -283,7 +283,7 @@ impl Finisher {
         pytorch.annotations = annotations;
         let mut snapshot = Snapshot {
             meta: Meta { max_entries: u64::MAX, complete: true, ..Meta::default() },
-            clock: clock(&table, &pytorch.events),
+            clock: build_clock(&table, &pytorch.events),
             events: table,
             strings: std::mem::take(&mut self.heap.strings.table),
             frames: FrameTable { records: frames, ..FrameTable::default() },
@@ -298,7 +298,7 @@ impl Finisher {
 }
 
 /// Returns a clock that ticks in microseconds and starts at the earliest event with a time.
-fn clock(events: &EventTable, records: &Records) -> Clock {
+fn build_clock(events: &EventTable, records: &Records) -> Clock {
     let timed = (0..events.len()).filter(|&row| records.has(row, Key::TimeUs));
     Clock::of_microseconds(timed.map(|row| events.ticks[row]).min().unwrap_or(0))
 }

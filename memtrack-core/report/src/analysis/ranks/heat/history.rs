@@ -27,13 +27,13 @@ pub struct RankHistory {
 
 impl Cells<'_> {
     /// Returns the history of the rank at `member`.
-    pub(super) fn history(&self, member: usize, outlier: &Outlier) -> RankHistory {
+    pub(super) fn rank_history(&self, member: usize, outlier: &Outlier) -> RankHistory {
         let own = self.series_of(member);
         let is_more = outlier.by() > 0;
         let is_odd = |column: usize| {
             let above =
                 self.distributions[column].is_some_and(|distribution| own[column] > distribution.median);
-            above == is_more && self.is_odd(member, column)
+            above == is_more && self.is_outlier(member, column)
         };
         let present: Vec<usize> = (0..own.len()).filter(|&column| own[column] != NONE).collect();
         let odd: Vec<usize> = present.iter().copied().filter(|&column| is_odd(column)).collect();

@@ -3,7 +3,7 @@
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
-use crate::pytorch::read::fast::stencil::{EncodedValue, MAX_ENTRIES, Target, value_in};
+use crate::pytorch::read::fast::stencil::{EncodedValue, MAX_ENTRIES, Target, decode_value};
 use crate::pytorch::read::fold::rows::{SKIPPED, Table};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::Machine;
@@ -59,7 +59,7 @@ impl Machine<'_> {
     /// # Errors
     /// Fails if a list of frames cannot be used.
     #[inline(always)]
-    pub(crate) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
+    pub(crate) fn fold_event(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
         let Ok(dict) = self.top() else { return Ok(None) };
         if dict.tag() != cell::DICT || self.heap.containers[dict.row()] != Cell::UNSET {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Machine<'_> {
                 return None;
             }
             at += entry.key_bytes;
-            let (encoded, length) = value_in(&self.memo, &mut self.runs, &ready[at..])?;
+            let (encoded, length) = decode_value(&self.memo, &mut self.runs, &ready[at..])?;
             let value = match encoded {
                 EncodedValue::Value(value) => value,
                 EncodedValue::Pair(pair) => {
@@ -153,7 +153,9 @@ impl Machine<'_> {
         }
         match (matched.frames, run) {
             (Frames::Known(list), _) if self.heap.containers[list.row()].tag() != cell::STACK => return None,
-            (_, Some((run, start))) => matched.frames = Frames::New(self.loose_stack(run, &ready[start..])?),
+            (_, Some((run, start))) => {
+                matched.frames = Frames::New(self.find_loose_stack(run, &ready[start..])?)
+            }
             _ => {}
         }
         Some(at + 1)
@@ -173,10 +175,10 @@ impl Machine<'_> {
         match *frames {
             Frames::None => {}
             Frames::Known(known) => {
-                event.stack = self.builder.stack(&mut self.heap, known)?.unwrap_or(StackId::NONE);
+                event.stack = self.builder.fold_stack(&mut self.heap, known)?.unwrap_or(StackId::NONE);
             }
             Frames::Empty | Frames::New(_) => {
-                let new = self.heap.container(cell::LIST);
+                let new = self.heap.add_container(cell::LIST);
                 self.heap.containers[new.row()] = match *frames {
                     Frames::New(loose) if skips => Cell::loose_stack(loose),
                     Frames::New(loose) => {

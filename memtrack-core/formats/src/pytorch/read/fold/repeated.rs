@@ -54,7 +54,7 @@ impl TableBuilder {
         if let Some(&made) = self.tuple_lists.get(&list) {
             return Ok(Some(made));
         }
-        let (made, items) = (heap.container(cell::LIST), heap.tuple_items(list).to_vec());
+        let (made, items) = (heap.add_container(cell::LIST), heap.tuple_items(list).to_vec());
         heap.extend(made, &items)?;
         self.tuple_lists.insert(list, made);
         Ok(Some(made))
@@ -62,7 +62,11 @@ impl TableBuilder {
 
     /// Returns the rows of a segment's blocks, packed as the value of [`Key::Blocks`], or `None` if `list` is not a
     /// list of blocks. If several segments share a list, its rows are stored only once.
-    pub(crate) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
+    pub(crate) fn fold_blocks(
+        &mut self,
+        heap: &mut Heap,
+        list: Cell,
+    ) -> Result<Option<u64>, PickleErrorKind> {
         let Some(list) = self.as_list(heap, list)? else { return Ok(None) };
         if let Some(&packed) = self.block_lists.get(&list) {
             self.repeated_blocks += packed & u64::from(u32::MAX);
@@ -81,7 +85,7 @@ impl TableBuilder {
         let start = self.tables[Table::Blocks as usize].records.len() as u64;
         for &block in &items {
             let entries = heap.body(block).to_vec();
-            self.record(Table::Blocks, heap, &entries)?;
+            self.add_record(Table::Blocks, heap, &entries)?;
         }
         let packed = start << 32 | items.len() as u64;
         self.block_lists.insert(list, packed);

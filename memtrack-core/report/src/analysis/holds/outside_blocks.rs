@@ -59,7 +59,7 @@ impl Cached {
             cached.allocator_bytes = reserved_after(snapshot, device, moment.row).saturating_sub(held_bytes);
         }
         if moment.is_end
-            && let Some(reading) = reading(snapshot, device, HeldAt::Now)
+            && let Some(reading) = find_reading(snapshot, device, HeldAt::Now)
         {
             cached.driver_pool_bytes = reading.cached_bytes();
         }
@@ -104,7 +104,7 @@ impl Cached {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct Unseen {
+pub struct Untracked {
     /// The bytes. For a device, these are the bytes that the driver reports as in use but that are neither recorded nor
     /// cached. For a heap, this is the process's resident memory minus all recorded blocks, which is a lower bound
     /// because blocks need not be resident.
@@ -115,7 +115,7 @@ pub struct Unseen {
     pub is_resident: bool,
 }
 
-impl Unseen {
+impl Untracked {
     /// Returns the untracked memory of `device`, or `None` if it is unknown; `held` is the sum of the device's blocks.
     pub(super) fn of(
         snapshot: &Snapshot,
@@ -132,13 +132,13 @@ impl Unseen {
         }
         // A reading taken before most of the memory was allocated does not apply to this moment.
         let reading =
-            reading(snapshot, device, at).filter(|reading| reading.used_bytes() as f64 >= held.low)?;
+            find_reading(snapshot, device, at).filter(|reading| reading.used_bytes() as f64 >= held.low)?;
         Some(Self { bytes: reading.untracked_bytes(), used_bytes: reading.used_bytes(), is_resident: false })
     }
 }
 
 /// Returns the driver's reading of `device` that belongs to the described moment.
-fn reading(snapshot: &Snapshot, device: DeviceId, at: HeldAt) -> Option<&DriverReading> {
+fn find_reading(snapshot: &Snapshot, device: DeviceId, at: HeldAt) -> Option<&DriverReading> {
     let of =
         |moment| snapshot.driver.iter().find(|reading| reading.device == device && reading.moment == moment);
     match at {

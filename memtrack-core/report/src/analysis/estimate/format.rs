@@ -11,12 +11,12 @@ impl Estimate {
             Notation::Exact => human_bytes(bytes),
             Notation::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
             Notation::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
-            Notation::Ends => self.between_ends(),
+            Notation::Ends => self.format_interval(),
         }
     }
 
     /// Formats the ends of the interval, or a single number if both ends look the same as text.
-    fn between_ends(&self) -> String {
+    fn format_interval(&self) -> String {
         let low = human_bytes(self.low.floor() as u64);
         if self.high.is_infinite() {
             return format!("at least {low}");
@@ -27,7 +27,7 @@ impl Estimate {
 
     /// Formats the number like [`Self::as_bytes`], but with a lower limit instead of an upper one.
     #[cfg(feature = "compare")]
-    pub(in crate::analysis) fn as_bytes_from(&self, bytes: u64) -> String {
+    pub(in crate::analysis) fn format_at_least_bytes(&self, bytes: u64) -> String {
         match self.notation() {
             Notation::Bound | Notation::Ends => format!("at least {}", human_bytes(self.low.floor() as u64)),
             _ => self.as_bytes(bytes),
@@ -38,9 +38,9 @@ impl Estimate {
     /// `other`, as in `+1.3 GiB ± 4 %` or `−40.0 MiB`. If the two may be equal, formats the largest possible
     /// difference, as in `±3.0 MiB`.
     #[cfg(feature = "compare")]
-    pub(in crate::analysis) fn as_difference(&self, bytes: u64, other: u64) -> String {
+    pub(in crate::analysis) fn format_difference(&self, bytes: u64, other: u64) -> String {
         let sign = if bytes > other { "+" } else { "−" };
-        let by = self.less(&Self::exact(other as f64));
+        let by = self.minus(&Self::exact(other as f64));
         match bytes.abs_diff(other) {
             0 if by.is_exact() => "±0 B".to_owned(),
             _ if !by.is_exact() && by.low <= 0.0 && by.high >= 0.0 => {
@@ -188,11 +188,11 @@ mod tests {
     fn a_difference_of_estimates_has_their_error() {
         let around = |low: f64, value: f64, high: f64| {
             let estimate = Estimate { value, low, high, bound: high, standard_error: 1.0, counted: false };
-            estimate.as_difference(value as u64, 10 << 10)
+            estimate.format_difference(value as u64, 10 << 10)
         };
-        assert_eq!(Estimate::exact(2048.0).as_difference(2048, 1024), "+1.0 KiB");
-        assert_eq!(Estimate::exact(1024.0).as_difference(1024, 2048), "−1.0 KiB");
-        assert_eq!(Estimate::exact(1024.0).as_difference(1024, 1024), "±0 B");
+        assert_eq!(Estimate::exact(2048.0).format_difference(2048, 1024), "+1.0 KiB");
+        assert_eq!(Estimate::exact(1024.0).format_difference(1024, 2048), "−1.0 KiB");
+        assert_eq!(Estimate::exact(1024.0).format_difference(1024, 1024), "±0 B");
         assert_eq!(around(19.0 * 1024.0, 20.0 * 1024.0, 21.0 * 1024.0), "+10.0 KiB ± 10 %");
         assert_eq!(around(4.0 * 1024.0, 5.0 * 1024.0, 6.0 * 1024.0), "−5.0 KiB ± 20 %");
         assert_eq!(around(9.0 * 1024.0, 11.0 * 1024.0, 13.0 * 1024.0), "±3.0 KiB");
