@@ -53,7 +53,7 @@ pub(crate) use schema::SchemaArgs;
 pub(crate) use scrub::ScrubArgs;
 pub(crate) use sql::SqlArgs;
 #[cfg(not(feature = "sql"))]
-pub(crate) use sql::missing as sql_missing;
+pub(crate) use sql::missing_text as sql_missing;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -140,7 +140,7 @@ pub(crate) enum Command {
     /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
     /// Query the ranks that `export --parquet` wrote, in SQL: with a query of your own or a ready-made one
-    #[cfg_attr(not(feature = "sql"), command(hide = true, about = sql::missing("This"), help_template = "{about}"))]
+    #[cfg_attr(not(feature = "sql"), command(hide = true, about = sql::missing_text("This"), help_template = "{about}"))]
     Sql(SqlArgs),
     /// Show how full the segments are, in PyTorch's text format
     #[command(after_help = viz::STATS_HELP)]
@@ -367,7 +367,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn pytorchs_names_of_verbs_are_accepted() {
+    fn pytorch_verb_names_are_accepted() {
         let command = Cli::command();
         for verb in ["stats", "trace", "segments", "memory", "compare"] {
             assert!(command.find_subcommand(verb).is_some(), "{verb}");

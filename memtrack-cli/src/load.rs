@@ -4,7 +4,7 @@
 use crate::Streams;
 use crate::args::{FileArgs, InputArgs, SymbolsArgs};
 use crate::error::CliError;
-use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
+use crate::neighbours::{Kind, read_head, read_stdin_head, unusable_file_error};
 use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::analysis::not_recorded::recording_was_off;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -43,12 +43,12 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     // The progress bar is only for people at a terminal.
     let watched = std::io::stderr().is_terminal();
     let (head, stdin) = match from_stdin {
-        true => head_of_stdin(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
-        false => (head_of(path), None),
+        true => read_stdin_head(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
+        false => (read_head(path), None),
     };
     // Without this check, the list of nodes in a reference graph would pass for a list of segments.
-    if Kind::of(path, &head) == Some(Kind::Graph) {
-        return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
+    if Kind::detect(path, &head) == Some(Kind::Graph) {
+        return Err(unusable_file_error(path, &head, &SNAPSHOT_KINDS, ""));
     }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
@@ -64,8 +64,8 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     if let Some(bar) = progress.bar {
         bar.finish_and_clear();
     }
-    let loaded = loaded.map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
-    if let Some(warning) = warning(&loaded) {
+    let loaded = loaded.map_err(|error| unusable_file_error(path, &head, &SNAPSHOT_KINDS, error))?;
+    if let Some(warning) = load_warning(&loaded) {
         // Ignore a failure to print this warning, because the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
@@ -117,19 +117,19 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
 /// # Errors
 /// Fails in the same cases as [`load`].
 pub(crate) fn load_on_thread(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
-    let head = head_of(path);
-    if Kind::of(path, &head) == Some(Kind::Graph) {
-        return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
+    let head = read_head(path);
+    if Kind::detect(path, &head) == Some(Kind::Graph) {
+        return Err(unusable_file_error(path, &head, &SNAPSHOT_KINDS, ""));
     }
     let options = LoadOptions::new().max_input(input.max_input);
-    let loaded =
-        Snapshot::open(path, options).map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
-    let warning = warning(&loaded);
+    let loaded = Snapshot::open(path, options)
+        .map_err(|error| unusable_file_error(path, &head, &SNAPSHOT_KINDS, error))?;
+    let warning = load_warning(&loaded);
     Ok((loaded, warning))
 }
 
 /// Returns the warning about a loaded file if the recording is incomplete or a checksum is wrong.
-fn warning(loaded: &Loaded) -> Option<String> {
+fn load_warning(loaded: &Loaded) -> Option<String> {
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
     let checksum_error =
         loaded.checksum_error.as_ref().map(|why| format!("the snapshot was read, but {why}"));
@@ -145,7 +145,7 @@ pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result
     // Read without the hint that `load` prints, because verbs that PyTorch also has print only what PyTorch prints.
     let mut snapshot = read(&file.path, file.input, true, streams)?.snapshot;
     snapshot.symbol_folders.clone_from(&file.symbols.places);
-    Ok(in_pytorch_form(snapshot))
+    Ok(convert_to_pytorch(snapshot))
 }
 
 /// Reads only the segments of a file, in PyTorch's form. It skips the events of a PyTorch snapshot, which account for most of the
@@ -162,11 +162,11 @@ pub(crate) fn load_segments(
     check_places(symbols)?;
     let mut snapshot = read(path, input, false, streams)?.snapshot;
     snapshot.symbol_folders.clone_from(&symbols.places);
-    Ok(in_pytorch_form(snapshot))
+    Ok(convert_to_pytorch(snapshot))
 }
 
 /// Converts a snapshot from any kind of file to PyTorch's form.
-pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
+pub(crate) fn convert_to_pytorch(snapshot: Snapshot) -> PytorchSnapshot {
     let mut symbols = Symbolizer::of(&snapshot);
     snapshot.into_pytorch(&mut symbols)
 }
@@ -183,13 +183,13 @@ impl Progress {
         if self.bar.is_none() && self.start.elapsed() < PROGRESS_DELAY {
             return;
         }
-        self.bar.get_or_insert_with(|| bar(self.total)).set_position(bytes);
+        self.bar.get_or_insert_with(|| new_bar(self.total)).set_position(bytes);
     }
 }
 
 /// Creates a bar for a file of `total` bytes, or a spinner if the size is unknown. Both are drawn on standard error a few times a
 /// second, and only on a terminal.
-fn bar(total: Option<u64>) -> ProgressBar {
+fn new_bar(total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",
         None => "reading {spinner} {bytes}",

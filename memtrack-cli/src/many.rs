@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_folder_are_selected_by_name() {
+    fn files_of_folder_are_selected_by_name() {
         for (name, meant) in [
             ("rank0.pickle", true),
             ("rank0.PKL", true),

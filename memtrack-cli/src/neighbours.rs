@@ -63,7 +63,7 @@ const PROFILERS: [(&[u8], &str); 7] = [
 impl Kind {
     /// Determines the kind of a file from its first bytes, which may be compressed. Returns `None` if the kind is
     /// unknown.
-    pub(crate) fn of(path: &Path, head: &[u8]) -> Option<Self> {
+    pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<Self> {
         let unpacked = unpacked_head(head, UNPACKED_HEAD_BYTES);
         let text = unpacked.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&unpacked).trim_ascii_start();
         let has = |word: &str| unpacked.windows(word.len()).any(|window| window == word.as_bytes());
@@ -74,7 +74,7 @@ impl Kind {
         let is_text = !unpacked.is_empty() && !is_pickle && !unpacked.iter().any(is_control);
         let is_page = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"<!doctype"))
             || text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"<html"));
-        if let Some(profiler) = profiler(text) {
+        if let Some(profiler) = detect_profiler(text) {
             return Some(Self::Profile(profiler));
         }
         Some(match () {
@@ -98,7 +98,7 @@ impl Kind {
 }
 
 /// Returns the memory profiler that wrote a file starting with `text`.
-fn profiler(text: &[u8]) -> Option<&'static str> {
+fn detect_profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
@@ -162,15 +162,20 @@ impl Kind {
 
 /// Returns the error for a file that a verb cannot use. If the file's kind is known and is not one of `own`, the kinds
 /// that the verb reads, the error describes the file. Otherwise it is `why`, the error from the verb's reader.
-pub(crate) fn unusable_file(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
-    match Kind::of(path, head).filter(|kind| !own.contains(kind)) {
+pub(crate) fn unusable_file_error(
+    path: &Path,
+    head: &[u8],
+    own: &[Kind],
+    why: impl fmt::Display,
+) -> CliError {
+    match Kind::detect(path, head).filter(|kind| !own.contains(kind)) {
         Some(kind) => CliError::input(path, kind.description(path)),
         None => CliError::input(path, why),
     }
 }
 
 /// Returns the first bytes of a file, or nothing for a pipe, which cannot be read twice.
-pub(crate) fn head_of(path: &Path) -> Vec<u8> {
+pub(crate) fn read_head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
     // Bytes read from a pipe here would be missing when the file is loaded.
     if path.metadata().is_ok_and(|file| file.is_file())
@@ -185,7 +190,7 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
 ///
 /// # Errors
 /// Fails if standard input cannot be read.
-pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
+pub(crate) fn read_stdin_head<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
     let mut head = Vec::new();
     let read = stdin.take(HEAD_BYTES as u64).read_to_end(&mut head);
     read.map_err(|error| CliError::input(Path::new("-"), error))?;

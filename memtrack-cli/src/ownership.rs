@@ -47,7 +47,7 @@ struct Globs {
 }
 
 /// Returns the rules from the command line and the rules file, combined with the built-in rules.
-pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
+pub(crate) fn read_rules(args: &RulesArgs) -> Result<Rules, CliError> {
     check(args)?;
     let given = with_globs(Rules::new(), &args.mine, &args.not_mine);
     let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
@@ -84,14 +84,14 @@ fn with_globs(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
 }
 
 /// Returns explanations for the first rows that have a stack.
-fn explanations<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
+fn explain_rows<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
     let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }
 
 /// Returns explanations for the first rows that have a stack, in the form of JSON output.
 pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
-    explanations(rules, rows).map(|explained| explained.answer()).collect()
+    explain_rows(rules, rows).map(|explained| explained.answer()).collect()
 }
 
 /// Prints why the first rows are attributed to their lines.
@@ -102,7 +102,7 @@ pub(crate) fn print_explained(
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let mut none = true;
-    for explained in explanations(rules, rows) {
+    for explained in explain_rows(rules, rows) {
         none = false;
         writeln!(streams.stdout, "\nOwners of frames: {}", explained.owned)?;
         for line in explained.lines(layout.width.map(|width| width.saturating_sub(2))) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rules_file_has_the_same_effect_as_options() {
+    fn rules_file_has_same_effect_as_options() {
         let text =
             "[mine]\npaths = ['site-packages/ourlib']\n[not-mine]\nfunctions = ['app::generated::*']\n";
         let options = Rules::new().mine("site-packages/ourlib").not_mine("app::generated::*");
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_must_exist() {
+    fn named_file_must_exist() {
         let args = RulesArgs { rules: Some("/nowhere/rules.toml".into()), ..RulesArgs::default() };
-        assert_eq!(rules(&args).unwrap_err().exit_code().code(), 3);
+        assert_eq!(read_rules(&args).unwrap_err().exit_code().code(), 3);
     }
 }

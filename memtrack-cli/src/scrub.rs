@@ -3,7 +3,7 @@
 
 use crate::Streams;
 use crate::args::ScrubArgs;
-use crate::load::in_pytorch_form;
+use crate::load::convert_to_pytorch;
 use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::{Loaded, Snapshot};
@@ -17,31 +17,31 @@ pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
 }
 
 /// Scrubs a loaded file, if requested. The names of its frames come from the binaries in `folders`.
-pub(crate) fn loaded(
+pub(crate) fn scrub_loaded(
     mut loaded: Loaded,
     args: &ScrubArgs,
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Loaded {
-    loaded.snapshot = snapshot(loaded.snapshot, args, folders, streams);
+    loaded.snapshot = scrub_snapshot(loaded.snapshot, args, folders, streams);
     loaded
 }
 
 /// Scrubs a snapshot, if requested, and reports how secure the pseudonyms are.
-pub(crate) fn snapshot(
+pub(crate) fn scrub_snapshot(
     snapshot: Snapshot,
     args: &ScrubArgs,
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Snapshot {
     let mut pseudonyms = from_args(args);
-    let snapshot = snapshot_with(snapshot, pseudonyms.as_mut(), folders);
-    mention(args, pseudonyms.as_ref(), streams);
+    let snapshot = scrub_snapshot_with(snapshot, pseudonyms.as_mut(), folders);
+    mention_security(args, pseudonyms.as_ref(), streams);
     snapshot
 }
 
 /// Scrubs one of several snapshots that share pseudonyms, or returns it unchanged if `pseudonyms` is `None`.
-pub(crate) fn snapshot_with(
+pub(crate) fn scrub_snapshot_with(
     snapshot: Snapshot,
     pseudonyms: Option<&mut Scrub>,
     folders: &[PathBuf],
@@ -53,7 +53,7 @@ pub(crate) fn snapshot_with(
 }
 
 /// Reports how secure the pseudonyms are. If there are several files, this is called once, after the last.
-pub(crate) fn mention(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mut Streams<'_>) {
+pub(crate) fn mention_security(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mut Streams<'_>) {
     mention_key(args, streams);
     if let Some(longer) = pseudonyms.map(Scrub::collisions).filter(|&longer| longer > 0) {
         let _ = writeln!(streams.stderr, "hint: {longer} pseudonyms are longer, to be distinct");
@@ -70,22 +70,26 @@ pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
 }
 
 /// Scrubs a snapshot in PyTorch's form, if requested, and reports how secure the pseudonyms are.
-pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
+pub(crate) fn scrub_pytorch(
+    from: PytorchSnapshot,
+    args: &ScrubArgs,
+    streams: &mut Streams<'_>,
+) -> PytorchSnapshot {
     let mut pseudonyms = from_args(args);
-    let from = pytorch_with(from, pseudonyms.as_mut());
-    mention(args, pseudonyms.as_ref(), streams);
+    let from = scrub_pytorch_with(from, pseudonyms.as_mut());
+    mention_security(args, pseudonyms.as_ref(), streams);
     from
 }
 
-/// Scrubs one of several snapshots in PyTorch's form, like [`snapshot_with`].
-pub(crate) fn pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut Scrub>) -> PytorchSnapshot {
+/// Scrubs one of several snapshots in PyTorch's form, like [`scrub_snapshot_with`].
+pub(crate) fn scrub_pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut Scrub>) -> PytorchSnapshot {
     if pseudonyms.is_none() {
         return from;
     }
-    in_pytorch_form(snapshot_with(from.into_snapshot(), pseudonyms, &[]))
+    convert_to_pytorch(scrub_snapshot_with(from.into_snapshot(), pseudonyms, &[]))
 }
 
 /// Returns the name that a page shows for a file, which is a pseudonym if requested.
-pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
+pub(crate) fn scrub_name(name: String, args: &ScrubArgs) -> String {
     from_args(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }

@@ -81,7 +81,7 @@ impl Server {
                 }
                 let answer = move || {
                     // An error means that the client closed the connection, so it cannot be reported to the client.
-                    let _ = self.answer(stream);
+                    let _ = self.answer_request(stream);
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                 };
                 if std::thread::Builder::new().spawn_scoped(scope, answer).is_err() {
@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// Answers one request and closes the connection.
-    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn answer_request(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         let mut request = Vec::new();
@@ -139,11 +139,11 @@ impl Server {
             Some("HEAD") => false,
             _ => return Some(Response::rejection("405 Method Not Allowed")),
         };
-        let found = parsed.path.and_then(|path| self.find(path));
+        let found = parsed.path.and_then(|path| self.find_response(path));
         Some(found.map_or_else(|| Response::rejection("404 Not Found"), |answer| Response { body, ..answer }))
     }
 
-    fn find(&self, path: &str) -> Option<Response<'_>> {
+    fn find_response(&self, path: &str) -> Option<Response<'_>> {
         let inside = path.strip_prefix('/')?.strip_prefix(&*self.token)?.strip_prefix('/')?;
         if inside.is_empty() {
             return Some(Response::of("text/html; charset=utf-8", &self.html));

@@ -1,7 +1,7 @@
 //! Suggestions for an invalid command line.
 
 use crate::args::Cli;
-use crate::neighbours::{Kind, head_of};
+use crate::neighbours::{Kind, read_head};
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -24,10 +24,10 @@ pub(crate) fn add(error: &mut clap::Error) {
     };
     let tips = match error.kind() {
         ErrorKind::UnknownArgument => {
-            given(ContextKind::InvalidArg).map(|argument| for_second_file(&argument))
+            given(ContextKind::InvalidArg).map(|argument| suggest_for_second_file(&argument))
         }
         ErrorKind::InvalidSubcommand => {
-            given(ContextKind::InvalidSubcommand).map(|word| for_file_without_verb(&word))
+            given(ContextKind::InvalidSubcommand).map(|word| suggest_for_file_without_verb(&word))
         }
         _ => None,
     };
@@ -42,7 +42,7 @@ pub(crate) fn add(error: &mut clap::Error) {
 }
 
 /// Suggests the verbs that take several files, if the extra argument is a file.
-fn for_second_file(argument: &str) -> Vec<String> {
+fn suggest_for_second_file(argument: &str) -> Vec<String> {
     if argument.starts_with('-') || !Path::new(argument).exists() {
         return Vec::new();
     }
@@ -52,12 +52,12 @@ fn for_second_file(argument: &str) -> Vec<String> {
 }
 
 /// Suggests a verb for a file that was given without one.
-fn for_file_without_verb(word: &str) -> Vec<String> {
+fn suggest_for_file_without_verb(word: &str) -> Vec<String> {
     let path = Path::new(word);
     if !path.is_file() {
         return Vec::new();
     }
-    let verb = match Kind::of(path, &head_of(path)) {
+    let verb = match Kind::detect(path, &read_head(path)) {
         Some(Kind::Statistics) => "tracker",
         Some(Kind::OperatorTrace) => "categories",
         Some(Kind::Graph) => "cycles",

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 const RUNS: usize = 7;
 
 /// Returns the processor time that this thread has used so far, in seconds.
-fn now() -> f64 {
+fn cpu_seconds() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the out-pointer is a local variable; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
@@ -27,7 +27,7 @@ fn now() -> f64 {
 }
 
 /// Returns the fastest and the median of the times that `run` returns, in seconds.
-fn timed(mut run: impl FnMut() -> f64) -> (f64, f64) {
+fn measure(mut run: impl FnMut() -> f64) -> (f64, f64) {
     run();
     let mut seconds: Vec<f64> = (0..RUNS).map(|_| run()).collect();
     seconds.sort_by(f64::total_cmp);
@@ -59,44 +59,49 @@ impl References for SharedNode {
 }
 
 /// Prints the time that `each` takes per value, for values that exist before and after the call.
-fn per_value<T>(name: &str, options: RegisterOptions, make: impl Fn() -> T, each: impl Fn(&T)) {
+fn print_time_per_value<T>(name: &str, options: RegisterOptions, make: impl Fn() -> T, each: impl Fn(&T)) {
     const VALUES: usize = 200_000;
-    let (fastest, median) = timed(|| {
+    let (fastest, median) = measure(|| {
         disable();
         enable_with(options);
         let values: Vec<T> = (0..VALUES).map(|_| make()).collect();
-        let start = now();
+        let start = cpu_seconds();
         values.iter().for_each(&each);
-        (now() - start) / VALUES as f64
+        (cpu_seconds() - start) / VALUES as f64
     });
     println!("{name}: {:.1} ns (median {:.1} ns)", fastest * 1e9, median * 1e9);
 }
 
 /// Prints the time that `run` takes to create a value and drop it.
-fn per_life(name: &str, on: bool, run: impl Fn()) {
+fn print_time_per_life(name: &str, on: bool, run: impl Fn()) {
     const VALUES: usize = 1_000_000;
-    let (fastest, median) = timed(|| {
+    let (fastest, median) = measure(|| {
         disable();
         if on {
             enable();
         }
-        let start = now();
+        let start = cpu_seconds();
         (0..VALUES).for_each(|_| run());
-        (now() - start) / VALUES as f64
+        (cpu_seconds() - start) / VALUES as f64
     });
     println!("{name}: {:.1} ns (median {:.1} ns)", fastest * 1e9, median * 1e9);
 }
 
-fn registrations() {
+fn measure_registrations() {
     let (plain, stacks) = (RegisterOptions::new(), RegisterOptions::new().stacks(true));
-    per_value("register an Rc", plain, || Rc::new(LocalNode::default()), |value| register(black_box(value)));
-    per_value(
+    print_time_per_value(
+        "register an Rc",
+        plain,
+        || Rc::new(LocalNode::default()),
+        |value| register(black_box(value)),
+    );
+    print_time_per_value(
         "register an Arc",
         plain,
         || Arc::new(SharedNode::default()),
         |value| register(black_box(value)),
     );
-    per_value(
+    print_time_per_value(
         "register an Rc, with its stack",
         stacks,
         || Rc::new(LocalNode::default()),
@@ -106,28 +111,30 @@ fn registrations() {
     );
     let off = |name: &str, run: &dyn Fn()| {
         disable();
-        let (fastest, _) = timed(|| {
-            let start = now();
+        let (fastest, _) = measure(|| {
+            let start = cpu_seconds();
             (0..10_000_000).for_each(|_| run());
-            (now() - start) / 1e7
+            (cpu_seconds() - start) / 1e7
         });
         println!("{name}: {:.2} ns", fastest * 1e9);
     };
     let value = Rc::new(LocalNode::default());
     off("register an Rc, off", &|| register(black_box(&value)));
-    per_life("an Rc's life", false, || drop(black_box(Rc::new(LocalNode::default()))));
-    per_life("an Rc's life, registered", true, || {
+    print_time_per_life("an Rc's life", false, || drop(black_box(Rc::new(LocalNode::default()))));
+    print_time_per_life("an Rc's life, registered", true, || {
         let value = Rc::new(LocalNode::default());
         register(&value);
         drop(black_box(value));
     });
-    per_life("an Arc's life, registered", true, || {
+    print_time_per_life("an Arc's life, registered", true, || {
         let value = Arc::new(SharedNode::default());
         register(&value);
         drop(black_box(value));
     });
     let value = Arc::new(SharedNode::default());
-    per_life("a tracked handle's life", true, || drop(black_box(Tracked::new(Arc::clone(&value)))));
+    print_time_per_life("a tracked handle's life", true, || {
+        drop(black_box(Tracked::new(Arc::clone(&value))))
+    });
 }
 
 /// Defines a function that scans `values` values, each with `pointers` pointers to others.
@@ -151,15 +158,15 @@ macro_rules! scans {
             let kept = live.then_some(all);
             let mut looks = 0;
             let mut run = || {
-                let start = now();
+                let start = cpu_seconds();
                 let report = find().expect("no other scan is running");
-                let seconds = now() - start;
+                let seconds = cpu_seconds() - start;
                 assert_eq!(report.pointers, (values * pointers) as u64);
                 assert_eq!(report.unreachable, if kept.is_some() { 0 } else { values as u64 });
                 looks = report.visits;
                 seconds
             };
-            let (fastest, median) = timed(&mut run);
+            let (fastest, median) = measure(&mut run);
             println!(
                 "{} {}: {values} values with {} pointers: {:.1} ms (median {:.1} ms), {:.0} ns each, {looks} looks",
                 if live { "live" } else { "unreachable" },
@@ -188,7 +195,7 @@ mod scan {
     use super::*;
     scans!("Rc", Rc, LocalNode, |value, change| change(&mut value.next.borrow_mut()));
     scans!("Arc", Arc, SharedNode, |value, change| change(&mut value.next.lock().expect("no thread panics")));
-    pub fn all() {
+    pub fn measure_all() {
         for (values, pointers) in [(10_000, 10), (100_000, 10), (1_000_000, 10), (1_000_000, 1)] {
             Rc(values, pointers, true);
             Arc(values, pointers, true);
@@ -201,6 +208,6 @@ mod scan {
 }
 
 fn main() {
-    registrations();
-    scan::all();
+    measure_registrations();
+    scan::measure_all();
 }

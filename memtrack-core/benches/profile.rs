@@ -25,7 +25,7 @@ fn processor_seconds() -> f64 {
 
 /// Returns the fastest and the median of `samples` samples, in seconds per run. The clock has a resolution of a few
 /// milliseconds, so a sample consists of many runs.
-fn timed<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
+fn measure<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
     // The first run also obtains memory from the system, so samples sized by its time would be too short for the clock.
     std::hint::black_box(run());
     let once = std::time::Instant::now();
@@ -44,14 +44,14 @@ fn timed<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
     (seconds[0], seconds[samples / 2])
 }
 
-fn report(name: &str, content: &[u8], runs: usize) {
-    let (reading, _) = timed(|| read(content, Mode::Compat, u64::MAX).expect("a trace"), runs.min(3));
+fn print_report(name: &str, content: &[u8], runs: usize) {
+    let (reading, _) = measure(|| read(content, Mode::Compat, u64::MAX).expect("a trace"), runs.min(3));
     let ReadTrace { trace, .. } = read(content, Mode::Compat, u64::MAX).expect("a trace");
-    let of = |mode| timed(|| analyse(&trace, mode).expect("a trace with memory").changes().len(), runs);
+    let of = |mode| measure(|| analyse(&trace, mode).expect("a trace with memory").changes().len(), runs);
     let (compat, median) = of(Mode::Compat);
     let (tolerant, _) = of(Mode::Tolerant);
     let profile = analyse(&trace, Mode::Compat).expect("a trace with memory");
-    let (export, _) = timed(|| CoalescedTimeline::of(&profile, DeviceIndex(0)).rows.len(), runs);
+    let (export, _) = measure(|| CoalescedTimeline::of(&profile, DeviceIndex(0)).rows.len(), runs);
     let events = trace.records.len();
     println!(
         "{name}: {events} events; analysis {:.3} ms (middle {:.3} ms), {:.0} ns an event; tolerant {:.3} ms; \
@@ -67,7 +67,7 @@ fn report(name: &str, content: &[u8], runs: usize) {
 
 /// Generates a training run for a chain of layers. In each step, a layer has four operators, three allocations and
 /// three frees.
-fn training(steps: u64) -> String {
+fn training_trace(steps: u64) -> String {
     const LAYERS: u64 = 16;
     let mut text = String::from(
         "{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":1,\"time\":\"monotonic_ns\"}\n",
@@ -142,9 +142,13 @@ fn main() {
         let mut content = Vec::new();
         let file = File::open(&path).expect("a trace");
         std::io::Read::read_to_end(&mut { file }, &mut content).expect("a trace");
-        report(&path, &content, RUNS);
+        print_report(&path, &content, RUNS);
     }
     for steps in [10, 100, 1_000, 8_000] {
-        report(&format!("{steps} steps"), training(steps).as_bytes(), if steps > 100 { 3 } else { RUNS });
+        print_report(
+            &format!("{steps} steps"),
+            training_trace(steps).as_bytes(),
+            if steps > 100 { 3 } else { RUNS },
+        );
     }
 }

@@ -113,7 +113,7 @@ fn fails(early: bool) -> Result<(), std::num::ParseIntError> {
 }
 
 #[test]
-fn early_returns_restore_the_scope() {
+fn early_returns_restore_scope() {
     with_scopes(|| {
         assert!(fails(true).is_ok());
         assert_eq!(current_id(), ScopeId::NONE);
@@ -128,6 +128,6 @@ fn nested(depth: usize) -> PathAndOperator {
 }
 
 #[test]
-fn recursion_is_a_path() {
+fn recursion_is_path() {
     with_scopes(|| assert_eq!(nested(2).0, "nested.nested.nested.forward"));
 }

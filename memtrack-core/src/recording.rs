@@ -187,7 +187,7 @@ impl Recording {
 
     /// Returns the same as [`Self::top`], but for a given device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
-        self.ranked(device, None, by, rows)
+        self.rank(device, None, by, rows)
     }
 
     /// Returns the holders of the memory that was live at a given moment, largest first. Each row also has its age and
@@ -210,15 +210,15 @@ impl Recording {
     /// Returns the same as [`Self::top_at`], but for a given device. [`Moment::last_oom`] and [`Moment::event`] return
     /// other moments on the device.
     pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
-        self.ranked(device, Some(at), by, rows)
+        self.rank(device, Some(at), by, rows)
     }
 
-    fn ranked(&self, device: DeviceId, at: Option<Moment>, by: By, rows: usize) -> TopReport {
-        self.ranked_as(device, at, Some(by), rows)
+    fn rank(&self, device: DeviceId, at: Option<Moment>, by: By, rows: usize) -> TopReport {
+        self.rank_as(device, at, Some(by), rows)
     }
 
     /// Ranks by `by`, or by the key that suits the recording if `by` is `None`.
-    fn ranked_as(&self, device: DeviceId, at: Option<Moment>, by: Option<By>, rows: usize) -> TopReport {
+    fn rank_as(&self, device: DeviceId, at: Option<Moment>, by: Option<By>, rows: usize) -> TopReport {
         let top = || {
             self.find_categories();
             let options = TopOptions::new().limit(rows).patterns(self.patterns.clone()).at(at);
@@ -275,7 +275,7 @@ impl Recording {
 
 /// Returns the maximum width of a printed recording, in characters.
 #[cfg(feature = "report")]
-fn width() -> Option<usize> {
+fn report_width() -> Option<usize> {
     // Without the recorder nothing is recorded, so no width is needed.
     #[cfg(feature = "record")]
     return Some(memtrack_recorder::terminal::width());
@@ -291,7 +291,7 @@ impl fmt::Display for Recording {
         }
         #[cfg(feature = "report")]
         if let Some(holders) = self.who_holds() {
-            writeln!(f, "{}", holders.to_text(width()))?;
+            writeln!(f, "{}", holders.to_text(report_width()))?;
         }
         for device in devices {
             self.fmt_device(device, f)?;
@@ -303,7 +303,7 @@ impl fmt::Display for Recording {
 impl Recording {
     #[cfg(feature = "report")]
     fn fmt_device(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.ranked_as(device, None, None, 20).to_text(width()))?;
+        writeln!(f, "{}", self.rank_as(device, None, None, 20).to_text(report_width()))?;
         writeln!(f, "{}", phases(&self.snapshot, device))
     }
 

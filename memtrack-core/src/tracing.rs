@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_become_scopes_in_whatever_order_they_are_exited() {
+    fn spans_become_scopes_in_any_exit_order() {
         let subscriber = tracing_subscriber::registry().with(ScopeLayer::new());
         let test = || {
             let block = tracing::trace_span!("block");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_determines_the_kinds_of_spans() {
+    fn caller_determines_kinds_of_spans() {
         let layer = ScopeLayer::with_kinds(|span| (span.name() == "op").then_some(ScopeKind::Operator));
         let subscriber = tracing_subscriber::registry().with(layer);
         let test = || {

@@ -7,7 +7,7 @@ use quote::{ToTokens, quote};
 use syn::{FnArg, Pat, ReturnType, Signature, Type};
 
 /// Returns the arguments that have names and may contain tensors, including `self`.
-pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
+pub(crate) fn tensor_inputs(signature: &Signature) -> Vec<TokenStream> {
     let name = |argument: &FnArg| match argument {
         FnArg::Receiver(receiver) => Some(receiver.self_token.to_token_stream()),
         FnArg::Typed(argument) => match &*argument.pat {
@@ -26,7 +26,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
 }
 
 /// Returns the type of the result if it may contain tensors and can be written in the body.
-pub(crate) fn output(signature: &Signature) -> Option<TokenStream> {
+pub(crate) fn tensor_output(signature: &Signature) -> Option<TokenStream> {
     match &signature.output {
         ReturnType::Type(_, ty) if may_have_tensors(ty) && !has_word(ty.to_token_stream(), "impl") => {
             Some(quote!(#ty))

@@ -84,7 +84,7 @@ impl Function {
         let scope = Scope::of(&self.signature, args, in_impl);
         let body = if self.signature.asyncness.is_some() {
             self.async_body(&scope)
-        } else if let Some(body) = map_future_at_end(&self.body, |future| scope.future(future)) {
+        } else if let Some(body) = map_future_at_end(&self.body, |future| scope.wrap_future(future)) {
             body
         } else {
             self.sync_body(&scope)
@@ -106,10 +106,10 @@ impl Function {
     /// read.
     fn sync_body(&self, scope: &Scope<'_>) -> TokenStream {
         let (inputs, output) = match scope.args.form().records_tensors() {
-            true => (call::inputs(&self.signature), call::output(&self.signature)),
+            true => (call::tensor_inputs(&self.signature), call::tensor_output(&self.signature)),
             false => Default::default(),
         };
-        let (enter, body) = (scope.enter(), &self.body);
+        let (enter, body) = (scope.enter_expression(), &self.body);
         if inputs.is_empty() && output.is_none() {
             let guard = Ident::new("_memtrack_scope", Span::mixed_site());
             return quote!(let #guard = #enter; #body);
@@ -137,7 +137,7 @@ impl Function {
         block.set_span(self.braces);
         let keywords = quote_spanned!(self.braces=> async move);
         // Only memtrack-core knows whether it was built with the recorder. If it was not, its macro omits the wrapper.
-        let (krate, enter) = (&scope.krate, scope.enter_future());
+        let (krate, enter) = (&scope.krate, scope.enter_future_path());
         quote!(#krate::__private::async_scope!([#enter] [#keywords] #block))
     }
 }
@@ -164,7 +164,7 @@ impl<'a> Scope<'a> {
 
     /// Returns an expression for the scope's static `Site`. It is in a block of its own, so that the static's name is
     /// not visible in the body.
-    fn site(&self) -> TokenStream {
+    fn site_expression(&self) -> TokenStream {
         let Self { krate, name, .. } = self;
         let form = self.args.form();
         quote! {{
@@ -174,20 +174,20 @@ impl<'a> Scope<'a> {
         }}
     }
 
-    fn enter(&self) -> TokenStream {
-        let site = self.site();
+    fn enter_expression(&self) -> TokenStream {
+        let site = self.site_expression();
         if self.is_named_after_type { quote!(#site.enter_as::<Self>()) } else { quote!(#site.enter()) }
     }
 
     /// Returns the path of the method that wraps a future in the scope. The future follows in parentheses.
-    fn enter_future(&self) -> TokenStream {
+    fn enter_future_path(&self) -> TokenStream {
         // Put the block in parentheses, because it may be at the start of a statement.
-        let site = self.site();
+        let site = self.site_expression();
         if self.is_named_after_type { quote!((#site).future_as::<Self, _>) } else { quote!((#site).future) }
     }
 
-    fn future(&self, future: &TokenStream) -> TokenStream {
-        let enter = self.enter_future();
+    fn wrap_future(&self, future: &TokenStream) -> TokenStream {
+        let enter = self.enter_future_path();
         quote!(#enter(#future))
     }
 }

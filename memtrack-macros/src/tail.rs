@@ -12,12 +12,12 @@ pub(crate) fn map_future_at_end(
     map: impl FnOnce(&TokenStream) -> TokenStream,
 ) -> Option<TokenStream> {
     let mut tokens: Vec<TokenTree> = body.clone().into_iter().collect();
-    if let Some(start) = async_block_at_end(&tokens) {
+    if let Some(start) = find_async_block_at_end(&tokens) {
         let block = tokens.drain(start..).collect();
         let mapped = map(&block);
         return Some(quote!(#(#tokens)* #mapped));
     }
-    let argument = boxed_async_block(&tokens)?;
+    let argument = find_boxed_async_block(&tokens)?;
     let mut mapped = Group::new(Delimiter::Parenthesis, map(&argument.stream()));
     mapped.set_span(argument.span());
     tokens.pop();
@@ -25,7 +25,7 @@ pub(crate) fn map_future_at_end(
 }
 
 /// Returns the start of the `async { … }` or `async move { … }` block that is the last expression in these statements.
-fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
+fn find_async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     let (last, before) = tokens.split_last()?;
     if !is_group(last, Delimiter::Brace) {
         return None;
@@ -43,7 +43,7 @@ fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
 }
 
 /// Returns the argument of the `Box::pin(async …)` call at the end of these statements.
-fn boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
+fn find_boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
     let [.., boxed, TokenTree::Punct(colon), TokenTree::Punct(_), pin, TokenTree::Group(argument)] = tokens
     else {
         return None;
@@ -53,7 +53,7 @@ fn boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
         && is_word(pin, "pin")
         && argument.delimiter() == Delimiter::Parenthesis;
     let inside: Vec<TokenTree> = argument.stream().into_iter().collect();
-    (is_call && async_block_at_end(&inside) == Some(0)).then_some(argument)
+    (is_call && find_async_block_at_end(&inside) == Some(0)).then_some(argument)
 }
 
 fn is_word(token: &TokenTree, word: &str) -> bool {

@@ -67,9 +67,9 @@ pub(crate) struct LeaksArgs {
 }
 
 /// The maximum number of periods. With more, each would be too short.
-const MOST_PERIODS: usize = 1000;
+const MAX_PERIODS: usize = 1000;
 
 fn parse_periods(text: &str) -> Result<usize, String> {
-    let periods = text.parse().ok().filter(|periods| (LEAST_PERIODS..=MOST_PERIODS).contains(periods));
-    periods.ok_or_else(|| format!("expected a whole number from {LEAST_PERIODS} to {MOST_PERIODS}"))
+    let periods = text.parse().ok().filter(|periods| (LEAST_PERIODS..=MAX_PERIODS).contains(periods));
+    periods.ok_or_else(|| format!("expected a whole number from {LEAST_PERIODS} to {MAX_PERIODS}"))
 }

@@ -42,7 +42,7 @@ pub(crate) struct MemoryArgs {
 
 impl MemoryArgs {
     /// Returns the name of a given option that is valid only with `--at`, if there is one.
-    pub(crate) fn of_moments(&self) -> Option<&'static str> {
+    pub(crate) fn moment_option(&self) -> Option<&'static str> {
         let given = [
             ("--device", self.device.device.is_some()),
             ("--mine", !self.rules.mine.is_empty()),

@@ -3,7 +3,7 @@
 #[cfg(feature = "sql")]
 pub(crate) use with::SqlArgs;
 #[cfg(not(feature = "sql"))]
-pub(crate) use without::{SqlArgs, missing};
+pub(crate) use without::{SqlArgs, missing_text};
 
 #[cfg(feature = "sql")]
 mod with {
@@ -87,7 +87,7 @@ mod without {
 
     /// Returns the help and error text of `memtrack sql` in a build without the feature. The text starts with `this` and
     /// explains how to install the feature.
-    pub(crate) fn missing(this: &str) -> String {
+    pub(crate) fn missing_text(this: &str) -> String {
         format!(
             "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or run \
              the same queries in DuckDB, Spark or another engine"

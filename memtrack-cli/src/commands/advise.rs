@@ -16,7 +16,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let source = optrace::load(&args.trace, streams)?;
     let (profile, repairs) = optrace::analyse_trace(&args.trace, &source, streams)?;
-    let device = optrace::device(&args.trace, &profile)?;
+    let device = optrace::select_device(&args.trace, &profile)?;
     let mut advice = Advice::of(&profile, device, repairs);
     if let Some(recording) = &source.recording {
         advice.device = optrace::report_name(&advice.device);

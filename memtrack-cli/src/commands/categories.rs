@@ -17,7 +17,7 @@ use std::io::Read;
 /// Prints the categories of an operator trace or of a recording that has operators, or the categories that can be
 /// inferred from any other recording or from a snapshot.
 pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let head = optrace::head(&args.trace, streams)?;
+    let head = optrace::read_head(&args.trace, streams)?;
     // Put the head back in front of standard input, so that it is read again.
     let mut stdin = head.as_slice().chain(&mut *streams.stdin);
     let streams =
@@ -44,7 +44,7 @@ fn print_trace_categories(
     if args.tensors {
         return print_tensors(args, &profile, streams);
     }
-    let device = optrace::device(&args.trace, &profile)?;
+    let device = optrace::select_device(&args.trace, &profile)?;
     let moments = match args.at {
         None => vec![ReportMoment::Peak, ReportMoment::End],
         Some(AtMoment::Peak) => vec![ReportMoment::Peak],
@@ -71,7 +71,8 @@ fn print_tensors(
     profile: &Profile<'_>,
     streams: &mut Streams<'_>,
 ) -> Result<Exit, CliError> {
-    let device = args.trace.device.as_ref().map(|_| optrace::device(&args.trace, profile)).transpose()?;
+    let device =
+        args.trace.device.as_ref().map(|_| optrace::select_device(&args.trace, profile)).transpose()?;
     let mut first = true;
     if args.format.json {
         streams.stdout.write_all(b"[")?;

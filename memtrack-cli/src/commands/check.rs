@@ -6,8 +6,8 @@ use crate::Streams;
 use crate::answers;
 use crate::args::{CheckArgs, RulesArgs};
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load_with};
-use crate::ownership::rules;
+use crate::load::{convert_to_pytorch, load_with};
+use crate::ownership::read_rules;
 use crate::report::mention_reordered;
 use memtrack_core::analysis::check::{Limits, Measurements, Verdict};
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, PeakComparison, Side};
@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and prints which limits it exceeds.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let rules = rules(&RulesArgs::default())?;
+    let rules = read_rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
     let mut snapshot = load_with(&args.file.path, args.file.input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         }
         _ => None,
     };
-    let snapshot = in_pytorch_form(snapshot);
+    let snapshot = convert_to_pytorch(snapshot);
     let limits = Limits::new().peak(args.max_peak).leak(args.max_leak).fragmentation(args.max_fragmentation);
     let found = Measurements::of(&snapshot);
     let (mut exceeded, mut cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));

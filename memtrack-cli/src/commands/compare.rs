@@ -30,10 +30,10 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let mut pseudonyms = scrub::from_args(&args.scrub);
     let mut load = |path| {
         let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
-        Ok::<_, CliError>(scrub::pytorch_with(snapshot, pseudonyms.as_mut()))
+        Ok::<_, CliError>(scrub::scrub_pytorch_with(snapshot, pseudonyms.as_mut()))
     };
     let (before, after) = (load(&args.before)?, load(&args.after)?);
-    scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
+    scrub::mention_security(&args.scrub, pseudonyms.as_ref(), streams);
     let report_error = |error| report_error(&args.before, error);
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(report_error)?;

@@ -1,7 +1,7 @@
 //! `memtrack convert`: converts a snapshot to another format of memtrack, PyTorch or another tool.
 
 use super::devices::select_devices;
-use super::moments::{keep_devices_with_moment, moment};
+use super::moments::{find_moment, keep_devices_with_moment};
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers;
@@ -9,7 +9,7 @@ use crate::args::{At, ConvertArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load_with;
 use crate::output::check_targets;
-use crate::ownership::rules;
+use crate::ownership::read_rules;
 use crate::report::{mention_reordered, mention_samples};
 use crate::scrub;
 use memtrack_core::__ReplacingFile as ReplacingFile;
@@ -29,9 +29,9 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
         check_targets([args.output.as_path()], args.force)?;
     }
     let loaded = load_with(&args.file, args.input, &args.symbols, streams)?;
-    let mut snapshot = scrub::loaded(loaded, &args.scrub, &[], streams).snapshot;
+    let mut snapshot = scrub::scrub_loaded(loaded, &args.scrub, &[], streams).snapshot;
     let export_options = match target {
-        Target::Export(_) => Some(options(args, &mut snapshot, streams)?),
+        Target::Export(_) => Some(export_options(args, &mut snapshot, streams)?),
         Target::Snapshot(_) => None,
     };
     let mut symbols = Symbolizer::of(&snapshot);
@@ -115,17 +115,17 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
 }
 
 /// Returns the export options for the requested devices, moment and rules.
-fn options(
+fn export_options(
     args: &ConvertArgs,
     snapshot: &mut Snapshot,
     streams: &mut Streams<'_>,
 ) -> Result<ExportOptions, CliError> {
-    let rules = rules(&args.rules)?;
+    let rules = read_rules(&args.rules)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let mut devices = select_devices(snapshot, args.device.device)?;
     keep_devices_with_moment(snapshot, &mut devices, args.at);
     let at = args.at.unwrap_or(At::Peak);
-    let with_moment = |device| Ok((device, moment(snapshot, device, at)?));
+    let with_moment = |device| Ok((device, find_moment(snapshot, device, at)?));
     let devices = devices.into_iter().map(with_moment).collect::<Result<Vec<_>, CliError>>()?;
     Ok(ExportOptions::of(snapshot).devices(devices).rules(rules))
 }

@@ -1,11 +1,11 @@
 //! `memtrack cycles`: the references that keep device memory alive.
 
-use super::page::name;
+use super::page::page_name;
 use crate::Streams;
 use crate::answers;
 use crate::args::CyclesArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, unusable_file};
+use crate::neighbours::{Kind, unusable_file_error};
 use crate::output::{check_targets, write_files};
 use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
@@ -46,7 +46,7 @@ enum Form {
 }
 
 /// Returns the form selected by the suffix of the output's name.
-fn form(output: &Path) -> Result<Form, CliError> {
+fn output_form(output: &Path) -> Result<Form, CliError> {
     match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
         Some("html" | "htm") => Ok(Form::Page),
         Some("svg") => Ok(Form::Svg),
@@ -61,7 +61,7 @@ fn form(output: &Path) -> Result<Form, CliError> {
 
 /// Reads the graph, then prints its findings or writes them to the output.
 pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let form = args.output.as_deref().map(form).transpose()?;
+    let form = args.output.as_deref().map(output_form).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
     let whole = read_graph(&args.path, args.max_input, streams)?;
     let graph = whole.device_memory_subgraph();
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     };
     let mut content = Vec::new();
     match form {
-        Form::Page => content.extend(page::html(&graph, &findings, &name(&args.path)).into_bytes()),
+        Form::Page => content.extend(page::html(&graph, &findings, &page_name(&args.path)).into_bytes()),
         Form::Svg => content.extend(picture::svg::svg(&graph, &findings).into_bytes()),
         Form::Dot => dot::write(&graph, &findings, &mut content)?,
         Form::Json => json::write(&graph, &findings, &mut content)?,
@@ -133,7 +133,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
         let most = human_bytes(max_input);
         return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
     }
-    read(&bytes).map_err(|error| unusable_file(path, &bytes, &[Kind::Graph], error))
+    read(&bytes).map_err(|error| unusable_file_error(path, &bytes, &[Kind::Graph], error))
 }
 
 /// The number of bytes of a file that are inspected to determine its kind.

@@ -9,7 +9,7 @@ use crate::args::{DiffArgs, InputArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{check_places, load};
 use crate::output::{check_targets, write_files};
-use crate::ownership::rules;
+use crate::ownership::read_rules;
 use crate::report::{layout, mention_reordered};
 use crate::scrub;
 use crate::unmatched::Unmatched;
@@ -41,9 +41,9 @@ pub(super) struct ReducedFile {
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
     check_places(&args.symbols)?;
-    let picture = args.output.as_deref().map(picture).transpose()?;
+    let picture = args.output.as_deref().map(picture_kind).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
-    let rules = rules(&args.rules)?;
+    let rules = read_rules(&args.rules)?;
     let mut reduce_options = ReduceOptions {
         by: args.by,
         at: args.at,
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     reduce_options.by = Some(before.side.by);
     let after = reduce_options.read(&args.after, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
     unmatched.mention(streams);
-    scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
+    scrub::mention_security(&args.scrub, pseudonyms.as_ref(), streams);
     let diff = Diff::of(&before.side, &after.side, args.rows.limit());
     check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
     if args.format.json {
@@ -129,13 +129,13 @@ impl ReduceOptions<'_> {
         let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
         let complete = report.is_none_or(|report| report.complete);
         mention_reordered(snapshot.order_by_time(), streams);
-        let snapshot = scrub::snapshot_with(snapshot, pseudonyms, self.symbols);
+        let snapshot = scrub::scrub_snapshot_with(snapshot, pseudonyms, self.symbols);
         let (side, stacks) = self.reduce(path, &snapshot, streams)?;
-        unmatched.scan(&snapshot, &mut self.symbols(&snapshot));
+        unmatched.scan(&snapshot, &mut self.symbolizer(&snapshot));
         Ok(ReducedFile { side, stacks, complete })
     }
 
-    fn symbols(&self, snapshot: &Snapshot) -> Symbolizer {
+    fn symbolizer(&self, snapshot: &Snapshot) -> Symbolizer {
         self.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     }
 
@@ -151,7 +151,7 @@ impl ReduceOptions<'_> {
     ) -> Result<(Side, Option<Side>), CliError> {
         let devices = select_devices(snapshot, self.device)?;
         let by = self.by.unwrap_or_else(|| DiffBy::default_for(snapshot));
-        let mut symbols = self.symbols(snapshot);
+        let mut symbols = self.symbolizer(snapshot);
         let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);
         let groups = side(by);
         if groups.is_empty() {
@@ -196,7 +196,7 @@ pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) ->
 }
 
 /// Returns the kind of picture selected by the suffix of a file name.
-fn picture(target: &Path) -> Result<Picture, CliError> {
+fn picture_kind(target: &Path) -> Result<Picture, CliError> {
     match target.extension().and_then(|suffix| suffix.to_str()) {
         Some("svg") => Ok(Picture::Svg),
         Some("folded") => Ok(Picture::Folded),

@@ -6,7 +6,7 @@ use crate::args::ExportArgs;
 use crate::error::{CliError, Exit};
 use crate::load::{check_places, load_on_thread};
 use crate::many::{expand, read_all};
-use crate::ownership::rules;
+use crate::ownership::read_rules;
 use crate::scrub::{self, mention_key};
 use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
@@ -36,13 +36,17 @@ type ExportResult = Result<(ExportedRank, Vec<String>), CliError>;
 /// Exports the files in parallel, by default as many at a time as there are cores. If a file fails, the failure is
 /// reported and the other files are still exported; the exit code is that of the first failure.
 pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    check(args)?;
+    check_args(args)?;
     let files = expand(&args.files, args.recursive)?;
     if args.rank.is_some() && files.len() > 1 {
         return Err(CliError::Usage("--rank is for one file: each rank has its own".into()));
     }
-    let shared =
-        SharedState { args, options: options(args)?, alone: files.len() == 1, claimed: Mutex::default() };
+    let shared = SharedState {
+        args,
+        options: digest_options(args)?,
+        alone: files.len() == 1,
+        claimed: Mutex::default(),
+    };
     let mut all: Vec<ExportResult> = read_all(&files, args.jobs, |file| export(file, &shared));
     if shared.alone && all.first().is_some_and(Result::is_err) {
         return all.remove(0).map(|_| Exit::Success);
@@ -81,7 +85,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
 }
 
 /// Rejects invalid arguments before any file is read.
-fn check(args: &ExportArgs) -> Result<(), CliError> {
+fn check_args(args: &ExportArgs) -> Result<(), CliError> {
     check_places(&args.symbols)?;
     if args.job.as_deref() == Some("") {
         return Err(CliError::Usage("--job needs a name".into()));
@@ -95,9 +99,9 @@ fn check(args: &ExportArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
+fn digest_options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let options = DigestOptions::new().by(args.by).rules(rules(&args.rules)?).patterns(patterns);
+    let options = DigestOptions::new().by(args.by).rules(read_rules(&args.rules)?).patterns(patterns);
     let options = options.bins(args.bins as usize);
     Ok(match &args.per {
         Some(name) => options.per(name),
@@ -123,7 +127,7 @@ fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     // Steps are found by the name in `--per`, so keep that name.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     let mut pseudonyms = scrub::from_args(&args.scrub).map(keeping);
-    loaded.snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms.as_mut(), &args.symbols.places);
+    loaded.snapshot = scrub::scrub_snapshot_with(loaded.snapshot, pseudonyms.as_mut(), &args.symbols.places);
     let mut hidden = |path: &Path| match &mut pseudonyms {
         Some(scrub) => scrub.file(path),
         None => path.to_string_lossy().into_owned(),

@@ -8,8 +8,8 @@ use crate::answers::{LEAKS, LeaksAnswer};
 use crate::args::LeaksArgs;
 use crate::error::{CliError, Exit};
 use crate::load::{check_places, load_with};
-use crate::neighbours::{Kind, head_of};
-use crate::ownership::rules;
+use crate::neighbours::{Kind, read_head};
+use crate::ownership::read_rules;
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::framework_operators::Patterns;
@@ -34,12 +34,12 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Usage("only one of the files can be standard input".into()));
     }
     check_places(&args.symbols)?;
-    let options = options(args)?;
+    let options = leak_options(args)?;
     let (graphs, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(|file| is_graph(file));
     let report = match &files[..] {
         [] => None,
-        [file] => Some(report_of_file(file, args, &options, streams)?),
-        files => Some(report_of_files(files, args, &options, streams)?),
+        [file] => Some(find_leaks_in_file(file, args, &options, streams)?),
+        files => Some(find_leaks_in_files(files, args, &options, streams)?),
     };
     let graphs: Vec<(Graph, Findings)> = graphs
         .into_iter()
@@ -104,17 +104,17 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
 
 /// Returns whether a file is a reference graph for the cycle finder.
 fn is_graph(path: &Path) -> bool {
-    path != Path::new("-") && Kind::of(path, &head_of(path)) == Some(Kind::Graph)
+    path != Path::new("-") && Kind::detect(path, &read_head(path)) == Some(Kind::Graph)
 }
 
-fn options(args: &LeaksArgs) -> Result<LeakOptions, CliError> {
+fn leak_options(args: &LeaksArgs) -> Result<LeakOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let mut suppressions = Suppressions::new();
     for path in &args.suppress {
         suppressions = suppressions.with_lines(&read_patterns(path)?);
     }
     let options = LeakOptions::new()
-        .rules(rules(&args.rules)?)
+        .rules(read_rules(&args.rules)?)
         .patterns(patterns)
         .periods(args.periods)
         .suppressions(suppressions)
@@ -153,7 +153,7 @@ fn read(
     Ok((snapshot, devices, symbols))
 }
 
-fn report_of_file(
+fn find_leaks_in_file(
     path: &Path,
     args: &LeaksArgs,
     options: &LeakOptions,
@@ -169,7 +169,7 @@ fn report_of_file(
     Ok(report)
 }
 
-fn report_of_files(
+fn find_leaks_in_files(
     files: &[&PathBuf],
     args: &LeaksArgs,
     options: &LeakOptions,

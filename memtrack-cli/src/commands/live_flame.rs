@@ -1,7 +1,7 @@
 //! `memtrack memory`: draws the contents of the segments as a flame graph, or with `--at` the memory live at a moment.
 
 use super::devices::select_devices;
-use super::moments::{keep_devices_with_moment, moment};
+use super::moments::{find_moment, keep_devices_with_moment};
 use super::top::mention_missing;
 use super::usage;
 use crate::Streams;
@@ -10,7 +10,7 @@ use crate::args::{At, MemoryArgs, UsageArgs};
 use crate::error::{CliError, Exit};
 use crate::load::load_file;
 use crate::output::{check_targets, write_files};
-use crate::ownership::rules;
+use crate::ownership::read_rules;
 use crate::report::mention_reordered;
 use crate::scrub;
 use crate::unmatched::Unmatched;
@@ -22,8 +22,8 @@ use std::path::Path;
 
 /// Draws the segments, as PyTorch does, or the memory that was live at a moment.
 pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    match (args.at, args.of_moments()) {
-        (Some(at), _) => at_a_moment(args, at, streams),
+    match (args.at, args.moment_option()) {
+        (Some(at), _) => draw_moment(args, at, streams),
         (None, Some(option)) => Err(CliError::Usage(format!(
             "{option} needs a moment: add --at peak, end, oom or an event's number"
         ))),
@@ -36,23 +36,23 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
 }
 
 /// Adds up the memory that was live at the moment, then draws or prints the sums.
-fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+fn draw_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let to_file = !args.flame.folded && !args.flame.json;
     let target = &args.flame.output;
     let picture = if to_file { Some(is_picture(target)?) } else { None };
     if to_file {
         check_targets([target.as_path()], args.flame.force)?;
     }
-    let rules = rules(&args.rules)?;
+    let rules = read_rules(&args.rules)?;
     let loaded = load_file(&args.file, streams)?;
-    let Loaded { mut snapshot, .. } = scrub::loaded(loaded, &args.scrub, &[], streams);
+    let Loaded { mut snapshot, .. } = scrub::scrub_loaded(loaded, &args.scrub, &[], streams);
     mention_reordered(snapshot.order_by_time(), streams);
     let mut devices = select_devices(&snapshot, args.device.device)?;
     keep_devices_with_moment(&snapshot, &mut devices, Some(at));
     let mut symbols = Symbolizer::of(&snapshot);
     let mut flame = LiveFlame::new();
     for device in devices {
-        let at = moment(&snapshot, device, at)?;
+        let at = find_moment(&snapshot, device, at)?;
         flame.add(&snapshot, &mut symbols, device, at, &rules);
     }
     let mut unmatched = Unmatched::new(&args.rules);

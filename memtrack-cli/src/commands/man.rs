@@ -16,13 +16,13 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     command.build();
     let verbs = command.get_subcommands().filter(|verb| has_page(verb)).cloned();
     let commands: Vec<Command> = std::iter::once(command.clone()).chain(verbs).collect();
-    let target = |command: &Command| args.folder.join(format!("{}.1", name(command)));
+    let target = |command: &Command| args.folder.join(format!("{}.1", page_name(command)));
     let targets: Vec<PathBuf> = commands.iter().map(target).collect();
     check_targets(targets.iter().map(PathBuf::as_path), args.force)?;
     fs::create_dir_all(&args.folder).map_err(|error| CliError::output(&args.folder, error))?;
     let mut pages = Vec::new();
     for (command, target) in commands.iter().zip(targets) {
-        pages.push((target, page(command, &commands)?));
+        pages.push((target, render_page(command, &commands)?));
     }
     write_files(&pages)?;
     // Ignore a failure to print this hint, because the pages are complete without it.
@@ -36,17 +36,17 @@ fn has_page(verb: &Command) -> bool {
 }
 
 /// Returns the name of a command's page, such as `memtrack-top` for `memtrack top`.
-fn name(command: &Command) -> String {
+fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
 /// Returns the page for a verb or for the whole command.
-fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
-    let (examples, notes, codes) = parts(command);
+fn render_page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
+    let (examples, notes, codes) = split_help(command);
     let is_whole = command.has_subcommands();
     let command = command.clone().after_help("").disable_help_subcommand(true);
     let man = Man::new(command.clone())
-        .title(name(&command))
+        .title(page_name(&command))
         .source(concat!("memtrack ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -54,19 +54,19 @@ fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     if !notes.is_empty() {
-        section("NOTES", &notes, false, &mut page)?;
+        write_section("NOTES", &notes, false, &mut page)?;
     }
     if is_whole {
         let verbs = all.iter().filter(|verb| !verb.has_subcommands());
         writeln!(page, ".SH COMMANDS")?;
         for verb in verbs {
             let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
-            writeln!(page, ".TP\n\\fB{}\\fR(1)\n{}", escaped(&name(verb)), escaped(&about))?;
+            writeln!(page, ".TP\n\\fB{}\\fR(1)\n{}", escape(&page_name(verb)), escape(&about))?;
         }
     }
     man.render_options_section(&mut page)?;
-    section("EXAMPLES", &examples, true, &mut page)?;
-    section("EXIT STATUS", &codes, false, &mut page)?;
+    write_section("EXAMPLES", &examples, true, &mut page)?;
+    write_section("EXIT STATUS", &codes, false, &mut page)?;
     if !is_whole {
         writeln!(page, ".SH SEE ALSO\n\\fBmemtrack\\fR(1)")?;
     }
@@ -74,7 +74,7 @@ fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
 }
 
 /// Splits the text at the end of `--help` into examples, explanations, and exit codes.
-fn parts(command: &Command) -> (String, String, String) {
+fn split_help(command: &Command) -> (String, String, String) {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (rest, codes) = help.split_once("Exit codes: ").unwrap_or((&help, ""));
     let (examples, notes) = rest.split_once("\n\n").unwrap_or((rest, ""));
@@ -83,7 +83,7 @@ fn parts(command: &Command) -> (String, String, String) {
 }
 
 /// Writes a section of the page. If `as_is` is set, the line breaks in the text are preserved.
-fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Result<()> {
+fn write_section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
@@ -95,8 +95,8 @@ fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Resu
         // An indented line is a command to type.
         let is_command = !as_is && line.starts_with("  ");
         match is_command {
-            true => writeln!(page, ".br\n{}", escaped(line))?,
-            false => writeln!(page, "{}", escaped(line))?,
+            true => writeln!(page, ".br\n{}", escape(line))?,
+            false => writeln!(page, "{}", escape(line))?,
         }
     }
     if as_is {
@@ -106,7 +106,7 @@ fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Resu
 }
 
 /// Escapes a line for `man`.
-fn escaped(line: &str) -> String {
+fn escape(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-");
     match text.starts_with(['.', '\'']) {
         true => format!("\\&{text}"),
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn lines_are_escaped_for_man() {
-        assert_eq!(escaped(".TH --set 'a\\b'"), "\\&.TH \\-\\-set 'a\\eb'");
+        assert_eq!(escape(".TH --set 'a\\b'"), "\\&.TH \\-\\-set 'a\\eb'");
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         for verb in command.get_subcommands().filter(|verb| has_page(verb)) {
-            let (examples, _, codes) = parts(verb);
+            let (examples, _, codes) = split_help(verb);
             assert!(examples.contains(&format!("memtrack {}", verb.get_name())), "{}", verb.get_name());
             assert!(codes.starts_with('0') || verb.get_name() == "run", "{}", verb.get_name());
         }

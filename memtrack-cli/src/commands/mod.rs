@@ -66,13 +66,13 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Memory(args) => live_flame::run(&args, streams),
         Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
-        Command::ProfilePlot(args) => page::profile_plot(&args, streams),
+        Command::ProfilePlot(args) => page::run_profile_plot(&args, streams),
         Command::Ranks(args) => ranks::run(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]
         Command::Run(args) => run::run(&args, streams),
         Command::Schema(args) => schema::run(&args, streams),
-        Command::SegmentPlot(args) => page::segment_plot(&args, streams),
+        Command::SegmentPlot(args) => page::run_segment_plot(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Simulate(args) => simulate::run(&args, streams),
         Command::Sql(args) => sql::run(&args, streams),
@@ -81,8 +81,8 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Timeline(args) => timeline::run(&args, streams),
         Command::Top(args) => top::run(&args, streams),
         Command::Trace(args) => trace::run(&args, streams),
-        Command::TracePlot(args) => page::trace_plot(&args, streams),
+        Command::TracePlot(args) => page::run_trace_plot(&args, streams),
         Command::Tracker(args) => tracker::run(&args, streams),
-        Command::View(args) => page::view(&args, streams),
+        Command::View(args) => page::run_view(&args, streams),
     }
 }

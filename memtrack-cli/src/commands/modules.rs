@@ -12,7 +12,7 @@ use memtrack_core::profile::modules::{DEPTH, ModuleReport};
 pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let source = optrace::load(&args.trace, streams)?;
     let (profile, repairs) = optrace::analyse_trace(&args.trace, &source, streams)?;
-    let device = optrace::device(&args.trace, &profile)?;
+    let device = optrace::select_device(&args.trace, &profile)?;
     let mut report = ModuleReport::of(&profile, device, repairs);
     if source.recording.is_some() {
         report.device = optrace::report_name(&report.device);

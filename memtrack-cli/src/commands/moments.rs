@@ -10,7 +10,7 @@ use memtrack_core::snapshot::Snapshot;
 ///
 /// # Errors
 /// Returns a usage error if the device had no such moment.
-pub(super) fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
+pub(super) fn find_moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
     let name = snapshot.device_name(device);
     match at {
         At::Peak => Ok(Moment::Peak),
@@ -26,7 +26,7 @@ pub(super) fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Mo
 
 /// Removes the devices that do not have the moment, unless none of them has it.
 pub(super) fn keep_devices_with_moment(snapshot: &Snapshot, devices: &mut Vec<DeviceId>, at: Option<At>) {
-    let has = |device: DeviceId| at.is_none_or(|at| moment(snapshot, device, at).is_ok());
+    let has = |device: DeviceId| at.is_none_or(|at| find_moment(snapshot, device, at).is_ok());
     if devices.iter().any(|&device| has(device)) {
         devices.retain(|&device| has(device));
     }

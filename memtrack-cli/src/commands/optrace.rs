@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::args::TraceArgs;
 use crate::error::CliError;
 use crate::load::check_places;
-use crate::neighbours::{Kind, head_of_stdin, unusable_file};
+use crate::neighbours::{Kind, read_stdin_head, unusable_file_error};
 use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
@@ -24,7 +24,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
+pub(super) fn read_head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {
         streams.stdin.take(HEAD_BYTES).read_to_end(&mut head)
@@ -58,7 +58,7 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     if path == Path::new("-") {
-        let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
+        let (head, stdin) = read_stdin_head(&mut *streams.stdin)?;
         return read(args, &head, stdin);
     }
     // Open a recording by its path, because it may consist of several files.
@@ -76,10 +76,10 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
 fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
     if !head.starts_with(&MAGIC) {
-        let read = optrace::read(input, mode(args), args.input.max_input);
+        let read = optrace::read(input, analysis_mode(args), args.input.max_input);
         // If the file is a snapshot, the trace reader's error names the verbs that read snapshots.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
-        let read = read.map_err(|error| unusable_file(&args.path, head, &own, error))?;
+        let read = read.map_err(|error| unusable_file_error(&args.path, head, &own, error))?;
         return Ok(Source { read, ..Source::default() });
     }
     let options = LoadOptions::new().max_input(args.input.max_input);
@@ -125,7 +125,7 @@ fn short_name(name: &str) -> &str {
 }
 
 /// Returns the requested analysis mode.
-pub(super) fn mode(args: &TraceArgs) -> Mode {
+pub(super) fn analysis_mode(args: &TraceArgs) -> Mode {
     if args.compat { Mode::Compat } else { Mode::Tolerant }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn analyse_trace<'a>(
     streams: &mut Streams<'_>,
 ) -> Result<(Profile<'a>, Repairs), CliError> {
     let Source { read, attribution, only_sampled, .. } = source;
-    let mut profile = analyse(&read.trace, mode(args))
+    let mut profile = analyse(&read.trace, analysis_mode(args))
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
     // PyTorch's analysis does not support samples.
     if let Some(attribution) = attribution.as_ref().filter(|_| !profile.is_compat()) {
@@ -164,7 +164,7 @@ pub(super) fn analyse_trace<'a>(
 /// # Errors
 /// Returns a usage error that lists the devices if the trace lacks the requested one, or if it has several and none was
 /// requested.
-pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIndex, CliError> {
+pub(super) fn select_device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIndex, CliError> {
     let devices = profile.devices();
     let name = |device: &DeviceIndex| profile.device_name(*device);
     let list = || {

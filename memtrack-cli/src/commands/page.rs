@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::answers::{self, Answer, WrittenAnswer};
 use crate::args::{PageArgs, TracePlotArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load_file};
+use crate::load::{convert_to_pytorch, load_file};
 use crate::output::check_targets;
 use crate::scrub;
 use crate::serve::Server;
@@ -17,12 +17,12 @@ use std::io::BufWriter;
 use std::path::Path;
 
 /// Writes the page for `memtrack segment-plot`.
-pub(crate) fn segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+pub(crate) fn run_segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::SEGMENT_PLOT, streams, |page| page.showing(View::State))
 }
 
 /// Writes the page for `memtrack trace-plot`, which has the same options as PyTorch's command of that name.
-pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+pub(crate) fn run_trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(&args.page, answers::TRACE_PLOT, streams, |page| {
         let page = page.showing(if args.segments { View::Segments } else { View::Timeline });
         if args.filter_freed { page.without_freed() } else { page }
@@ -32,7 +32,7 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
 /// Writes the page for `memtrack profile-plot`, which shows each category's memory over time. PyTorch's command of that
 /// name stacks blocks in the colours of their categories; files without recorded categories are shown that way, with
 /// inferred categories.
-pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+pub(crate) fn run_profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::PROFILE_PLOT, streams, |page| {
         let view = if page.has_categories() { View::Categories } else { View::Timeline };
         page.showing(view)
@@ -50,7 +50,7 @@ fn write(
     if !to_stdout {
         check_targets([output.as_path()], args.target.force)?;
     }
-    let page = with_view(page_of(args, streams)?);
+    let page = with_view(load_page(args, streams)?);
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
         answer.report_written(output, "html", args.target.written, streams)?;
@@ -73,11 +73,11 @@ pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
 }
 
 /// Writes the page for `memtrack view`, or serves it until the process is stopped.
-pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+pub(crate) fn run_view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if !args.serve {
         return write(&args.page, answers::VIEW, streams, |page| page.showing(args.show.into()));
     }
-    let page = page_of(&args.page, streams)?.showing(args.show.into());
+    let page = load_page(&args.page, streams)?.showing(args.show.into());
     let server = Server::new(page, args.port)?;
     writeln!(streams.stdout, "{}", server.url())?;
     streams.stdout.flush()?;
@@ -86,10 +86,10 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     Ok(Exit::Success)
 }
 
-fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
+fn load_page(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
     let loaded = load_file(&args.file, streams)?;
-    let snapshot = in_pytorch_form(scrub::snapshot(loaded.snapshot, &args.scrub, &[], streams));
-    Ok(page_with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
+    let snapshot = convert_to_pytorch(scrub::scrub_snapshot(loaded.snapshot, &args.scrub, &[], streams));
+    Ok(page_with_categories(&snapshot, &scrub::scrub_name(page_name(&args.file.path), &args.scrub)))
 }
 
 /// Returns the page for a snapshot, with inferred categories for its blocks.
@@ -98,7 +98,7 @@ pub(super) fn page_with_categories(snapshot: &PytorchSnapshot, name: &str) -> Pa
 }
 
 /// Returns the name that the page shows for the file.
-pub(super) fn name(path: &Path) -> String {
+pub(super) fn page_name(path: &Path) -> String {
     if path == Path::new("-") {
         return "standard input".to_owned();
     }

@@ -5,8 +5,8 @@ use crate::Streams;
 use crate::answers::{self, PeakAnswer};
 use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load_file};
-use crate::ownership::{explained_answers, print_explained, rules};
+use crate::load::{convert_to_pytorch, load_file};
+use crate::ownership::{explained_answers, print_explained, read_rules};
 use crate::report::{layout, mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::at_peak::{self, AtPeak};
@@ -15,8 +15,8 @@ use memtrack_core::stack::symbols::Symbolizer;
 
 /// Loads the snapshot and prints the memory that was live at each device's peak.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let rules = rules(&args.ownership.rules)?;
-    let mut snapshot = in_pytorch_form(load_file(&args.file, streams)?.snapshot);
+    let rules = read_rules(&args.ownership.rules)?;
+    let mut snapshot = convert_to_pytorch(load_file(&args.file, streams)?.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
     let of = match args.of {
         PeakOf::Requested => at_peak::PeakKind::Requested,

@@ -1,6 +1,6 @@
 //! `memtrack ranks`: compares the ranks of a job.
 
-use super::page::{name, page_with_categories, save};
+use super::page::{page_name, page_with_categories, save};
 use super::ranks_pages::{RankPages, check_page};
 use crate::Streams;
 use crate::answers;
@@ -9,7 +9,7 @@ use crate::error::{CliError, Exit};
 use crate::load::{check_places, load_on_thread};
 use crate::many::{expand, read_all};
 use crate::output::write_files;
-use crate::ownership::rules;
+use crate::ownership::read_rules;
 use crate::scrub::{self, mention_key};
 use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::ranks::heat::MOST_COLUMNS;
@@ -46,7 +46,7 @@ struct RankResult {
 /// Reads the files, compares them, prints the report, and writes the requested pages.
 pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_places(&args.symbols)?;
-    let options = options(args)?;
+    let options = digest_options(args)?;
     check_page(args)?;
     let files = expand(&args.files, args.recursive)?;
     let shared = SharedState { args, options, pages: RankPages::plan(args, &files)? };
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
     print_warnings(&warnings, streams);
     if digests.is_empty() {
-        return Err(no_file_read(&unread));
+        return Err(no_file_read_error(&unread));
     }
     let ranks = Ranks::of(digests, args.by, unread).map_err(|error| CliError::Usage(error.to_string()))?;
     if let Some(name) =
@@ -115,9 +115,9 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     failed.map_or(Ok(Exit::Success), Err)
 }
 
-fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
+fn digest_options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
-    let options = DigestOptions::new().by(args.by).rules(rules(&args.rules)?).patterns(patterns);
+    let options = DigestOptions::new().by(args.by).rules(read_rules(&args.rules)?).patterns(patterns);
     // Only the page shows memory over time.
     let options = options.bins(if args.output.is_some() { MOST_COLUMNS } else { 1 });
     Ok(match &args.per {
@@ -149,8 +149,9 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     }
     // Determine the rank before names are replaced with pseudonyms, because it may be part of a name.
     let rank = RankName::of(&loaded.snapshot, file);
-    let snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms(args).as_mut(), &args.symbols.places);
-    let page = shared.pages.of(file);
+    let snapshot =
+        scrub::scrub_snapshot_with(loaded.snapshot, pseudonyms(args).as_mut(), &args.symbols.places);
+    let page = shared.pages.page_of(file);
     if args.by == By::Category || page.is_some() {
         memtrack_core::profile::recorded::categories(&snapshot);
     }
@@ -161,8 +162,10 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     // The page for all ranks shows live memory, not reserved memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
-        let page =
-            page_with_categories(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
+        let page = page_with_categories(
+            &snapshot.into_pytorch(&mut symbols),
+            &scrub::scrub_name(page_name(file), &args.scrub),
+        );
         shared.pages.make_folder()?;
         save(&page, target).map(|()| link.to_owned())
     });
@@ -177,7 +180,7 @@ fn failure_reason(file: &Path, error: &CliError) -> String {
 }
 
 /// Returns the error to report if no file could be read.
-fn no_file_read(unread: &[(String, String)]) -> CliError {
+fn no_file_read_error(unread: &[(String, String)]) -> CliError {
     let first = unread.first().map_or(String::new(), |(file, why)| format!("cannot read {file}: {why}"));
     CliError::Io(match unread.len() {
         0 | 1 => first,

@@ -51,7 +51,7 @@ impl RankPages {
         }
         let from = absolute_path(output.parent().unwrap_or(Path::new("")));
         let mut pages = HashMap::new();
-        for (file, name) in files.iter().zip(names(files, args.scrub.scrub)) {
+        for (file, name) in files.iter().zip(page_names(files, args.scrub.scrub)) {
             let target = folder.join(name);
             if absolute_path(&target) == absolute_path(output) {
                 return Err(CliError::Usage(format!(
@@ -70,7 +70,7 @@ impl RankPages {
     }
 
     /// Returns the path of an input's page and the link to it from the page for all ranks, or `None` if no pages are requested.
-    pub(super) fn of(&self, file: &Path) -> Option<(&Path, &str)> {
+    pub(super) fn page_of(&self, file: &Path) -> Option<(&Path, &str)> {
         self.pages.get(file).map(|(target, link)| (&**target, &**link))
     }
 
@@ -82,7 +82,7 @@ impl RankPages {
 
 /// Returns the names of the pages. Each is derived from the part of its file's path that the files do not share. If `are_hidden`
 /// is set, the pages are numbered instead.
-fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
+fn page_names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     if are_hidden {
         return (1..=files.len()).map(|number| format!("file-{number}.html")).collect();
     }
@@ -150,11 +150,11 @@ fn relative_link(from: &Path, to: &Path) -> String {
     let (from, to) = (parts(from), parts(to));
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
     let up = std::iter::repeat_n("..".to_owned(), from.len() - common);
-    up.chain(to[common..].iter().map(|part| percent_encoded(part))).collect::<Vec<_>>().join("/")
+    up.chain(to[common..].iter().map(|part| percent_encode(part))).collect::<Vec<_>>().join("/")
 }
 
 /// Percent-encodes part of a URL.
-fn percent_encoded(part: &str) -> String {
+fn percent_encode(part: &str) -> String {
     let letter = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn named(files: &[&str]) -> Vec<String> {
-        names(&files.iter().map(PathBuf::from).collect::<Vec<_>>(), false)
+        page_names(&files.iter().map(PathBuf::from).collect::<Vec<_>>(), false)
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(named(&[".pickle"]), ["rank.html"]);
         assert!(named(&["é".repeat(200).as_str()])[0].len() < 200);
         assert!(named(&[]).is_empty());
-        assert_eq!(names(&[PathBuf::from("secret.pickle")], true), ["file-1.html"]);
+        assert_eq!(page_names(&[PathBuf::from("secret.pickle")], true), ["file-1.html"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
 /// Loads the snapshot, replays each device's requests with each of the settings, and prints the rankings.
 pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let requested = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let requested = args.settings.iter().map(|text| parse_settings(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
     let devices = select_devices(&snapshot, args.device.device)?;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
     }
     for device in devices.into_iter().filter(|device| !is_host(device)) {
-        let report = report(&snapshot, device, &requested, args.capacity, streams)?;
+        let report = build_report(&snapshot, device, &requested, args.capacity, streams)?;
         if report.requests > 0 || report.existing_blocks > 0 {
             reports.push(report);
         }
@@ -40,12 +40,12 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     Ok(Exit::Success)
 }
 
-fn parse(text: &str) -> Result<Settings, CliError> {
-    replayable(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
+fn parse_settings(text: &str) -> Result<Settings, CliError> {
+    parse_replayable(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
 }
 
 /// Parses settings and rejects those for any allocator other than the native one.
-fn replayable(text: &str) -> Result<Settings, String> {
+fn parse_replayable(text: &str) -> Result<Settings, String> {
     let settings = Settings::parse(text).map_err(|error| error.to_string())?;
     match settings.backend() {
         AllocatorBackend::Native => Ok(settings),
@@ -55,7 +55,7 @@ fn replayable(text: &str) -> Result<Settings, String> {
     }
 }
 
-fn report(
+fn build_report(
     snapshot: &PytorchSnapshot,
     device: DeviceId,
     requested: &[Settings],
@@ -64,7 +64,7 @@ fn report(
 ) -> Result<ReplayReport, CliError> {
     let requests = Requests::of(snapshot, device, capacity);
     let mut settings = Vec::new();
-    match requests.settings.as_deref().map(replayable) {
+    match requests.settings.as_deref().map(parse_replayable) {
         None => {}
         Some(Ok(recorded)) => settings.push(recorded),
         Some(Err(error)) => {
@@ -77,7 +77,7 @@ fn report(
     }
     if requested.is_empty() {
         for text in GRID {
-            settings.push(parse(text)?);
+            settings.push(parse_settings(text)?);
         }
     } else {
         settings.extend_from_slice(requested);

@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::answers;
 use crate::args::SimulateArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
+use crate::neighbours::{Kind, read_head, read_stdin_head, unusable_file_error};
 use crate::output::check_targets;
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
@@ -39,10 +39,11 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
 fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, CliError> {
     let own = [Kind::Workload];
     if path == Path::new("-") {
-        let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
-        return Workload::read(stdin, max_input).map_err(|error| unusable_file(path, &head, &own, error));
+        let (head, stdin) = read_stdin_head(&mut *streams.stdin)?;
+        return Workload::read(stdin, max_input)
+            .map_err(|error| unusable_file_error(path, &head, &own, error));
     }
     let workload =
         File::open(path).map_err(WorkloadError::from).and_then(|file| Workload::read(file, max_input));
-    workload.map_err(|error| unusable_file(path, &head_of(path), &own, error))
+    workload.map_err(|error| unusable_file_error(path, &read_head(path), &own, error))
 }

@@ -25,7 +25,7 @@ mod enabled {
     /// Runs the query and prints the rows as the engine yields them.
     pub(crate) fn run(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
         if args.list {
-            list(streams)?;
+            list_queries(streams)?;
             return Ok(Exit::Success);
         }
         let (sql, folder) = query_and_folder(args, streams)?;
@@ -62,7 +62,7 @@ mod enabled {
             )));
         }
         let (given, words) = match (&args.query, &args.file) {
-            (Some(name), _) => (Some(ready(name)?.sql.to_owned()), &words[..]),
+            (Some(name), _) => (Some(find_ready_query(name)?.sql.to_owned()), &words[..]),
             (None, Some(file)) => (Some(read(file, streams)?), &words[..]),
             (None, None) => match words.split_first() {
                 Some((&word, rest)) if word == "-" => (Some(read(Path::new("-"), streams)?), rest),
@@ -108,7 +108,7 @@ mod enabled {
         Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned))
     }
 
-    fn ready(name: &str) -> Result<&'static ReadyQuery, CliError> {
+    fn find_ready_query(name: &str) -> Result<&'static ReadyQuery, CliError> {
         READY_QUERIES.iter().find(|ready| ready.name == name.trim_end_matches(".sql")).ok_or_else(|| {
             let names: Vec<_> = READY_QUERIES.iter().map(|ready| ready.name).collect();
             CliError::Usage(format!(
@@ -118,7 +118,7 @@ mod enabled {
         })
     }
 
-    fn list(streams: &mut Streams<'_>) -> Result<(), CliError> {
+    fn list_queries(streams: &mut Streams<'_>) -> Result<(), CliError> {
         for ready in &READY_QUERIES {
             writeln!(streams.stdout, "{:<10} {}", ready.name, ready.about())?;
         }

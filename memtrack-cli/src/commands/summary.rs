@@ -5,8 +5,8 @@ use crate::Streams;
 use crate::answers::{self, SummaryAnswer};
 use crate::args::SummaryArgs;
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load_file};
-use crate::ownership::{explained_answers, print_explained, rules};
+use crate::load::{convert_to_pytorch, load_file};
+use crate::ownership::{explained_answers, print_explained, read_rules};
 use crate::report::{mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
@@ -34,10 +34,10 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
 
 /// Loads the snapshot and prints a summary for each device.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let rules = rules(&args.ownership.rules)?;
+    let rules = read_rules(&args.ownership.rules)?;
     let loaded = load_file(&args.file, streams)?;
     let held = who_holds(&loaded, &rules);
-    let mut snapshot = in_pytorch_form(loaded.snapshot);
+    let mut snapshot = convert_to_pytorch(loaded.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
     let ordinals: Vec<u16> = select_devices(&snapshot, args.device.device)?
         .into_iter()

@@ -1,12 +1,12 @@
 //! `memtrack timeline`: the categories of memory over time, in the formats of PyTorch's exports.
 
 use super::optrace;
-use super::page::name;
+use super::page::page_name;
 use crate::Streams;
 use crate::answers;
 use crate::args::TimelineArgs;
 use crate::error::{CliError, Exit};
-use crate::load::in_pytorch_form;
+use crate::load::convert_to_pytorch;
 use crate::output::{check_targets, write_files};
 use crate::plot::png;
 use crate::scrub;
@@ -49,7 +49,7 @@ impl Form {
 }
 
 /// Returns the form selected by the suffix of the output's name, and whether the file is compressed.
-fn form(output: &Path) -> Result<(Form, bool), CliError> {
+fn output_form(output: &Path) -> Result<(Form, bool), CliError> {
     let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let forms = [
         (".raw.json", Form::Raw, true),
@@ -74,7 +74,7 @@ fn form(output: &Path) -> Result<(Form, bool), CliError> {
 /// Analyses the trace and writes the output.
 pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let to_stdout = args.output == Path::new("-");
-    let (form, packed) = if to_stdout { (Form::Coalesced, false) } else { form(&args.output)? };
+    let (form, packed) = if to_stdout { (Form::Coalesced, false) } else { output_form(&args.output)? };
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     // These forms are snapshots, which contain all devices.
     let device = match (form, &args.trace.device) {
         (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
-        _ => optrace::device(&args.trace, &profile)?,
+        _ => optrace::select_device(&args.trace, &profile)?,
     };
     // PyTorch's formats have no field for errors.
     let estimate = profile.attribution().and_then(|attribution| attribution.peak_error(device));
@@ -100,14 +100,15 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         );
     }
     let devices = if args.trace.device.is_some() { vec![device] } else { profile.devices() };
-    let reserved = recording.as_ref().and_then(|recording| reserved(recording, profile.device_name(device)));
+    let reserved =
+        recording.as_ref().and_then(|recording| reserved_peak(recording, profile.device_name(device)));
     let in_pytorch_form = |streams: &mut Streams<'_>| {
         let snapshot = match recording {
             // A recording has stacks and segments, which its operator trace lacks.
-            Some(recording) if args.trace.device.is_none() => in_pytorch_form(recording),
+            Some(recording) if args.trace.device.is_none() => convert_to_pytorch(recording),
             _ => snapshot(&profile, &devices),
         };
-        scrub::pytorch(snapshot, &args.scrub, streams)
+        scrub::scrub_pytorch(snapshot, &args.scrub, streams)
     };
     let mut content = match form {
         Form::Coalesced => {
@@ -121,13 +122,13 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
             json
         }
         Form::Svg => figure::svg(&profile, device, reserved).map_err(drawn)?.into_bytes(),
-        Form::Png => png::image(figure::WIDTH, figure::HEIGHT, |root, scale| {
+        Form::Png => png::render_image(figure::WIDTH, figure::HEIGHT, |root, scale| {
             figure::draw(&profile, device, reserved, root, scale).map_err(|error| error.to_string())
         })
         .map_err(drawn)?,
         Form::Page => {
             let mut page = Vec::new();
-            Page::of(&in_pytorch_form(streams), &scrub::name(name(&args.trace.path), &args.scrub))
+            Page::of(&in_pytorch_form(streams), &scrub::scrub_name(page_name(&args.trace.path), &args.scrub))
                 .showing(View::Categories)
                 .write(&mut page)?;
             page
@@ -153,7 +154,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
 }
 
 /// Returns the peak of reserved memory on a device in bytes, or `None` if the recording has no segments on that device.
-fn reserved(recording: &Snapshot, device: &str) -> Option<u64> {
+fn reserved_peak(recording: &Snapshot, device: &str) -> Option<u64> {
     let number = device.rsplit_once(':').and_then(|(_, number)| number.parse().ok())?;
     Some(ReservedPeak::of(recording, DeviceId(number)).bytes).filter(|&bytes| bytes > 0)
 }

@@ -1,13 +1,13 @@
 //! `memtrack top`: the code that allocated the most memory.
 
 use super::devices::select_devices;
-use super::moments::{keep_devices_with_moment, moment};
+use super::moments::{find_moment, keep_devices_with_moment};
 use crate::Streams;
 use crate::answers::{self, TopAnswer};
 use crate::args::RankArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_file;
-use crate::ownership::{explained_answers, print_explained, rules};
+use crate::ownership::{explained_answers, print_explained, read_rules};
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::framework_operators::Patterns;
@@ -18,7 +18,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 
 /// Loads the recording and prints a ranking for each requested device.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let rules = rules(&args.ownership.rules)?;
+    let rules = read_rules(&args.ownership.rules)?;
     let Loaded { mut snapshot, report, .. } = load_file(&args.file, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let by = args.by.unwrap_or_else(|| By::default_for(&snapshot, &mut symbols, &options));
     let mut reports: Vec<TopReport> = Vec::new();
     for device in devices {
-        options.at = args.at.map(|at| moment(&snapshot, device, at)).transpose()?;
+        options.at = args.at.map(|at| find_moment(&snapshot, device, at)).transpose()?;
         reports.push(top_with(&snapshot, &mut symbols, by, device, &options));
     }
     let mut unmatched = Unmatched::new(&args.ownership.rules);

@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::answers::{self, TrackerAnswer};
 use crate::args::TrackerArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
+use crate::neighbours::{Kind, read_head, read_stdin_head, unusable_file_error};
 use crate::output::{check_targets, write_files};
 use crate::plot::FigureFiles;
 use memtrack_core::tracker::TrackerStats;
@@ -37,8 +37,8 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
 fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError> {
     let own = [Kind::Statistics];
     if path == Path::new("-") {
-        let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
-        return TrackerStats::load_from(stdin).map_err(|error| unusable_file(path, &head, &own, error));
+        let (head, stdin) = read_stdin_head(&mut *streams.stdin)?;
+        return TrackerStats::load_from(stdin).map_err(|error| unusable_file_error(path, &head, &own, error));
     }
-    TrackerStats::load(path).map_err(|error| unusable_file(path, &head_of(path), &own, error))
+    TrackerStats::load(path).map_err(|error| unusable_file_error(path, &read_head(path), &own, error))
 }

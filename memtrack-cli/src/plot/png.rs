@@ -19,8 +19,10 @@ static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.subset.ttf");
 /// # Errors
 /// Never fails in practice, because the figure is drawn to memory.
 pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, FigureError> {
-    image(WIDTH, HEIGHT, |root, scale| draw(stats, figure, root, scale).map_err(|error| error.to_string()))
-        .map_err(FigureError::Draw)
+    render_image(WIDTH, HEIGHT, |root, scale| {
+        draw(stats, figure, root, scale).map_err(|error| error.to_string())
+    })
+    .map_err(FigureError::Draw)
 }
 
 /// The drawing area.
@@ -31,7 +33,7 @@ type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 ///
 /// # Errors
 /// Fails if `draw` fails.
-pub(crate) fn image(
+pub(crate) fn render_image(
     width: u32,
     height: u32,
     draw: impl FnOnce(&Root<'_>, u32) -> Result<(), String>,

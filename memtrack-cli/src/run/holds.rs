@@ -2,7 +2,7 @@
 //! was killed, too.
 
 use crate::args::RulesArgs;
-use crate::ownership::rules;
+use crate::ownership::read_rules;
 use memtrack_core::analysis::holds::{HoldsQuery, WhoHolds};
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::recording::older_parts;
@@ -27,7 +27,7 @@ pub(crate) fn who_held(recording: &Path, was_killed: bool) -> Option<String> {
     }
     let snapshot = Snapshot::open(recording, LoadOptions::default()).ok()?.snapshot;
     // Errors in a rules file are ignored here: every report prints them.
-    let rules = rules(&RulesArgs::default()).unwrap_or_default();
+    let rules = read_rules(&RulesArgs::default()).unwrap_or_default();
     let query =
         HoldsQuery::for_ended_run(&snapshot, was_killed).rules(rules).symbol_time_limit(SYMBOL_TIME_LIMIT);
     let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &query)?;

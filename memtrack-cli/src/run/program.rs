@@ -5,7 +5,7 @@
 //! (exit code 127) from a folder or a file that may not be executed (126), and so does the command.
 
 use crate::error::CliError;
-use crate::neighbours::{self, head_of};
+use crate::neighbours::{self, read_head};
 use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
@@ -42,7 +42,7 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     }
     let shown = name.to_string_lossy();
     let source = Path::new(name);
-    let hint = match neighbours::Kind::of(source, &head_of(source)) {
+    let hint = match neighbours::Kind::detect(source, &read_head(source)) {
         Some(neighbours::Kind::Python) => format!("; it is Python source: memtrack run -- python3 {shown}"),
         _ => String::new(),
     };

@@ -100,7 +100,7 @@ pub(crate) fn execute(query: Query) -> Result<QueryResult, CliError> {
         .name("memtrack-sql".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            if let Err(error) = run(&query, &sender) {
+            if let Err(error) = run_query(&query, &sender) {
                 // The receiver may be gone.
                 let _ = sender.send(Message::Failed(error));
             }
@@ -115,10 +115,10 @@ pub(crate) fn execute(query: Query) -> Result<QueryResult, CliError> {
 }
 
 /// Runs the query on the engine's thread.
-fn run(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
+fn run_query(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
     let folder = &query.folder;
     let ranks = ranks_of(folder).map_err(|bad| CliError::input(&bad.path, bad.why))?;
-    let (store, files) = store(folder).map_err(|error| CliError::input(folder, error))?;
+    let (store, files) = open_store(folder).map_err(|error| CliError::input(folder, error))?;
     let dataset = Arc::new(Dataset { folder: folder.clone(), ranks, store, scanned: Mutex::default() });
     let jobs = query.jobs.get();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -130,25 +130,25 @@ fn run(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
         .build()
         .map_err(|error| CliError::Io(format!("cannot start threads for the query: {error}")))?;
     let failed = |error: &DataFusionError| refusal::query_error(error, folder, query.memory);
-    let context = context(query, &dataset, files).map_err(|error| failed(&error))?;
+    let context = new_context(query, &dataset, files).map_err(|error| failed(&error))?;
     runtime.block_on(async {
         let Err(error) = send_rows(query, &context, sender).await else { return Ok(()) };
         let bad = match Cause::of(&error) {
             Cause::Query => None,
-            Cause::Unknown => first_damaged_file(&context, &dataset).await,
+            Cause::Unknown => find_damaged_file(&context, &dataset).await,
         };
         Err(bad.map_or_else(|| failed(&error), |bad| refusal::damaged_file(&bad)))
     })
 }
 
 /// Returns the URL by which the engine refers to the data set's folder, and the store that opens files there.
-fn store(folder: &Path) -> Result<(ObjectStoreUrl, LocalFileSystem)> {
+fn open_store(folder: &Path) -> Result<(ObjectStoreUrl, LocalFileSystem)> {
     let files = LocalFileSystem::new_with_prefix(folder)?;
     Ok((ObjectStoreUrl::parse("memtrack://dataset")?, files))
 }
 
 /// Creates a session in which the tables are registered.
-fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Result<SessionContext> {
+fn new_context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Result<SessionContext> {
     let memory = usize::try_from(query.memory).unwrap_or(usize::MAX);
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory)));
     let mut config = SessionConfig::new()
@@ -183,7 +183,7 @@ async fn send_rows(query: &Query, context: &SessionContext, sender: &SyncSender<
 }
 
 /// Returns the first of the query's files that cannot be read to the end.
-async fn first_damaged_file(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
+async fn find_damaged_file(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
     let scanned = std::mem::take(&mut *dataset.scanned.lock().unwrap_or_else(PoisonError::into_inner));
     for (table, place) in scanned {
         let alone: Arc<dyn TableProvider> = Arc::new(RankTable::new(Arc::clone(dataset), table, Some(place)));

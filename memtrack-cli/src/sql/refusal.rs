@@ -41,7 +41,7 @@ impl Cause {
 }
 
 /// Returns the command's error for an unreadable file of the data set.
-pub(super) fn damaged_file(bad: &BadFile) -> CliError {
+pub(super) fn damaged_file_error(bad: &BadFile) -> CliError {
     CliError::input(
         &bad.path,
         format!("{}; export that rank again with --force, or remove its folder", bad.why),
@@ -60,14 +60,14 @@ pub(super) fn query_error(error: &DataFusionError, folder: &Path, memory: u64) -
             human_bytes(memory)
         )),
         DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
-            CliError::input(folder, one_line(error))
+            CliError::input(folder, format_one_line(error))
         }
-        _ => CliError::Usage(one_line(error)),
+        _ => CliError::Usage(format_one_line(error)),
     }
 }
 
 /// Returns the file that an error refers to, if [`RankTable`](super::tables::RankTable) found the file damaged.
-pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
+pub(super) fn find_bad_file(error: &DataFusionError) -> Option<&BadFile> {
     match error.find_root() {
         DataFusionError::External(inner) => inner.downcast_ref(),
         _ => None,
@@ -75,10 +75,10 @@ pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
 }
 
 /// Formats an error as one line.
-pub(super) fn one_line(error: &DataFusionError) -> String {
+pub(super) fn format_one_line(error: &DataFusionError) -> String {
     if let Some(diagnostic) = error.diagnostic() {
         let place = diagnostic.span.map(|span| (span.start.line, span.start.column));
-        let mut text = with_position(place, &diagnostic.message);
+        let mut text = add_position(place, &diagnostic.message);
         let more = diagnostic
             .notes
             .iter()
@@ -91,7 +91,7 @@ pub(super) fn one_line(error: &DataFusionError) -> String {
             text.push_str(&format!("; perhaps {}", columns.join(", ")));
         }
         others.iter().for_each(|other| text.push_str(&format!("; {other}")));
-        return with_tables(text);
+        return name_tables(text);
     }
     let root = error.find_root();
     let text = match root {
@@ -102,8 +102,8 @@ pub(super) fn one_line(error: &DataFusionError) -> String {
                 return "the query is nested too deeply".into();
             }
             return match split_position(text) {
-                Some((what, place)) => with_position(Some(place), what),
-                None => with_position(None, text),
+                Some((what, place)) => add_position(Some(place), what),
+                None => add_position(None, text),
             };
         }
         DataFusionError::NotImplemented(text) if text.contains("single SQL statement") => {
@@ -118,11 +118,11 @@ pub(super) fn one_line(error: &DataFusionError) -> String {
         }
         root => root.message().into_owned(),
     };
-    with_tables(text)
+    name_tables(text)
 }
 
 /// Adds a position in the query to a message.
-fn with_position(place: Option<(u64, u64)>, what: &str) -> String {
+fn add_position(place: Option<(u64, u64)>, what: &str) -> String {
     match place {
         Some((line, column)) => format!("line {line}, column {column} of the query: {what}"),
         None => format!("the query: {what}"),
@@ -137,7 +137,7 @@ fn split_position(text: &str) -> Option<(&str, (u64, u64))> {
 }
 
 /// Formats table names as queries write them, and lists all tables if one does not exist.
-fn with_tables(text: String) -> String {
+fn name_tables(text: String) -> String {
     let text = text.replace("memtrack.dataset.", "");
     if text.contains("table '") && text.contains("' not found") {
         let names: Vec<_> = TABLES.iter().map(|table| table.name).collect();

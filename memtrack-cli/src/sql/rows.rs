@@ -29,7 +29,7 @@ const MIN_TEXT_WIDTH: usize = 16;
 const COLUMN_GAP: usize = 2;
 
 /// Makes column names unique. If two columns have the same name, the second becomes `NAME_2`.
-fn with_unique_names(schema: &SchemaRef) -> SchemaRef {
+fn make_names_unique(schema: &SchemaRef) -> SchemaRef {
     let mut taken = HashSet::new();
     let fields = schema.fields().iter().map(|field| {
         let mut name = field.name().clone();
@@ -45,12 +45,13 @@ fn with_unique_names(schema: &SchemaRef) -> SchemaRef {
 
 /// Returns a result's columns for JSON.
 pub(crate) fn columns(schema: &SchemaRef) -> Vec<SqlColumn> {
-    let column = |field: &Arc<Field>| SqlColumn { name: field.name().clone(), kind: kind(field.data_type()) };
-    with_unique_names(schema).fields().iter().map(column).collect()
+    let column =
+        |field: &Arc<Field>| SqlColumn { name: field.name().clone(), kind: sql_type_name(field.data_type()) };
+    make_names_unique(schema).fields().iter().map(column).collect()
 }
 
 /// Returns the SQL name of a type.
-fn kind(kind: &DataType) -> String {
+fn sql_type_name(kind: &DataType) -> String {
     match kind {
         DataType::Boolean => "BOOLEAN".into(),
         DataType::Int8 => "TINYINT".into(),
@@ -73,7 +74,7 @@ fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, A
 }
 
 /// Returns the error for a value that cannot be written in the requested format.
-fn unwritable(error: &ArrowError) -> CliError {
+fn unwritable_error(error: &ArrowError) -> CliError {
     CliError::Usage(format!("the answer cannot be written: {error}"))
 }
 
@@ -95,7 +96,8 @@ impl Serialize for SqlRows {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rows = serializer.serialize_seq(None)?;
         for batch in &mut *self.batches.borrow_mut() {
-            let lines = batch.and_then(|batch| json(&batch).map_err(|error| unwritable(&error)));
+            let lines =
+                batch.and_then(|batch| batch_to_json(&batch).map_err(|error| unwritable_error(&error)));
             let lines = lines.map_err(|error| {
                 let text = error.to_string();
                 *self.failed.borrow_mut() = Some(error);
@@ -111,9 +113,9 @@ impl Serialize for SqlRows {
 }
 
 /// Formats the rows of a batch as JSON, with one row per line.
-fn json(batch: &RecordBatch) -> Result<String, ArrowError> {
+fn batch_to_json(batch: &RecordBatch) -> Result<String, ArrowError> {
     let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
-    writer.write(&with_schema(batch, &with_unique_names(&batch.schema()))?)?;
+    writer.write(&with_schema(batch, &make_names_unique(&batch.schema()))?)?;
     writer.finish()?;
     String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::JsonError(error.to_string()))
 }
@@ -124,17 +126,17 @@ pub(crate) fn write_csv(
     batches: Batches,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
-    let schema = with_unique_names(schema);
+    let schema = make_names_unique(schema);
     // Write through a buffer, because arrow's writer reports I/O errors only as text.
     let mut write = |batch: &RecordBatch, with_head| {
         let mut text = Vec::new();
         let written = CsvBuilder::new().with_header(with_head).build(&mut text).write(batch);
-        written.map_err(|error| unwritable(&error))?;
+        written.map_err(|error| unwritable_error(&error))?;
         streams.stdout.write_all(&text).map_err(CliError::from)
     };
     write(&RecordBatch::new_empty(Arc::clone(&schema)), true)?;
     for batch in batches {
-        let batch = with_schema(&batch?, &schema).map_err(|error| unwritable(&error))?;
+        let batch = with_schema(&batch?, &schema).map_err(|error| unwritable_error(&error))?;
         write(&batch, false)?;
     }
     Ok(())
@@ -148,7 +150,7 @@ pub(crate) fn write_text(
     width: Option<usize>,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
-    let schema = with_unique_names(schema);
+    let schema = make_names_unique(schema);
     let mut shown = TextTable {
         heads: schema.fields().iter().map(|field| printable(field.name())).collect(),
         is_number: schema.fields().iter().map(|field| field.data_type().is_numeric()).collect(),
@@ -158,7 +160,7 @@ pub(crate) fn write_text(
     for batch in batches {
         let batch = batch?;
         let taken = batch.num_rows().min(limit - shown.rows.len());
-        shown.add(&batch.slice(0, taken)).map_err(|error| unwritable(&error))?;
+        shown.add(&batch.slice(0, taken)).map_err(|error| unwritable_error(&error))?;
         more += (batch.num_rows() - taken) as u64;
     }
     shown.write(width, streams)?;

@@ -90,7 +90,7 @@ impl RankTable {
 
     /// Returns a rank's file for the engine, or `None` if the file has no rows. The engine's errors would not name a damaged
     /// file, so its metadata is checked here.
-    fn file(&self, place: usize) -> Result<Option<(PartitionedFile, usize)>, BadFile> {
+    fn rank_file(&self, place: usize) -> Result<Option<(PartitionedFile, usize)>, BadFile> {
         let rank = &self.dataset.ranks[place];
         let path = self.dataset.path(self.table, rank);
         let bad = |why: String| BadFile { path: path.clone(), why };
@@ -145,7 +145,7 @@ impl TableProvider for RankTable {
             .extend(places.clone().map(|place| (self.table, place)));
         let (mut files, mut rows, mut bytes) = (Vec::new(), 0, 0);
         for place in places {
-            let file = self.file(place).map_err(|bad| DataFusionError::External(Box::new(bad)))?;
+            let file = self.rank_file(place).map_err(|bad| DataFusionError::External(Box::new(bad)))?;
             if let Some((file, more)) = file {
                 rows += more;
                 bytes += file.object_meta.size as usize;

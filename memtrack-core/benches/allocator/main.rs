@@ -44,10 +44,10 @@ fn main() {
     for (name, size) in [("512 B, split and merged", 512), ("30 MiB, a whole segment", 30 << 20)] {
         let allocator = new_allocator();
         warm_up(&allocator, size);
-        println!("  {name:<66} {:>9.1}", median(|| pairs(&allocator, size)));
+        println!("  {name:<66} {:>9.1}", median(|| measure_pairs(&allocator, size)));
     }
     let allocator = new_allocator();
-    println!("  {:<66} {:>9.1}", "1 to 512 KiB, 64 blocks live", median(|| mixed(&allocator)));
+    println!("  {:<66} {:>9.1}", "1 to 512 KiB, 64 blocks live", median(|| measure_mixed(&allocator)));
 
     println!("\nthe same with history, per event (a pair is three)                      ns/event");
     for (name, context) in
@@ -56,28 +56,28 @@ fn main() {
         let allocator = new_allocator();
         warm_up(&allocator, 512);
         allocator.record_memory_history(Some(&HistoryOptions::new().context(context).max_entries(100_000)));
-        let cost = median(|| call_at_depth(DEPTH, &mut || pairs(&allocator, 512)) / 3.0);
+        let cost = median(|| call_at_depth(DEPTH, &mut || measure_pairs(&allocator, 512)) / 3.0);
         let name = if context == Context::All {
-            let caller = call_at_depth(DEPTH, &mut || return_addresses() as f64);
-            format!("{name}, {} frames of {caller} calls", frames(&allocator))
+            let caller = call_at_depth(DEPTH, &mut || count_return_addresses() as f64);
+            format!("{name}, {} frames of {caller} calls", count_frames(&allocator))
         } else {
             name.to_owned()
         };
         println!("  {name:<66} {cost:>9.1}");
     }
 
-    replay_of_a_million_events();
+    replay_million_events();
 
     println!("\na pair with many blocks cached                                           ns/pair");
     for exponent in 2..=6 {
         let blocks = 10usize.pow(exponent);
-        let allocator = fragmented(blocks);
-        println!("  {blocks:>9} cached blocks {:>53.1}", median(|| spread(&allocator)));
+        let allocator = fragmented_allocator(blocks);
+        println!("  {blocks:>9} cached blocks {:>53.1}", median(|| measure_spread(&allocator)));
     }
 }
 
 /// Replays the steps of a training loop as 1 M events: activations that live for a while, and short-lived temporaries.
-fn replay_of_a_million_events() {
+fn replay_million_events() {
     let mut workload =
         Workload::read(&br#"{"op":"config","total_bytes":1099511627776}"#[..], u64::MAX).expect("a workload");
     let mut state = 1u64;
@@ -115,7 +115,7 @@ fn replay_of_a_million_events() {
 }
 
 /// Returns the number of frames in the newest event's stack, including inlined ones.
-fn frames(allocator: &CachingAllocator<SimulatedMemory>) -> usize {
+fn count_frames(allocator: &CachingAllocator<SimulatedMemory>) -> usize {
     let snapshot = allocator.snapshot();
     let newest = snapshot.events.stack.last().expect("an event");
     snapshot.named.get(*newest).len()
@@ -123,7 +123,7 @@ fn frames(allocator: &CachingAllocator<SimulatedMemory>) -> usize {
 
 /// Returns the number of return addresses on the caller's stack, not counting inlined frames.
 #[inline(never)]
-fn return_addresses() -> usize {
+fn count_return_addresses() -> usize {
     let mut count = 0;
     backtrace::trace(|_| {
         count += 1;
@@ -150,7 +150,7 @@ fn warm_up(allocator: &CachingAllocator<SimulatedMemory>, size: u64) {
     free(allocator, block);
 }
 
-fn pairs(allocator: &CachingAllocator<SimulatedMemory>, size: u64) -> f64 {
+fn measure_pairs(allocator: &CachingAllocator<SimulatedMemory>, size: u64) -> f64 {
     let start = CpuTime::now();
     for _ in 0..CALLS {
         free(allocator, black_box(alloc(allocator, size)));
@@ -159,7 +159,7 @@ fn pairs(allocator: &CachingAllocator<SimulatedMemory>, size: u64) -> f64 {
 }
 
 /// Measures alloc/free pairs with random sizes and lifetimes.
-fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
+fn measure_mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut live = [0; 64];
     let mut state = 1u64;
     let start = CpuTime::now();
@@ -174,7 +174,7 @@ fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
 }
 
 /// Creates an allocator with `blocks` free blocks of different sizes, each between two live ones.
-fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
+fn fragmented_allocator(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     let allocator = new_allocator();
     let sizes = (0..blocks as u64).map(|i| 512 * (1 + i * 7919 % 1800));
     let holes: Vec<u64> = sizes
@@ -189,7 +189,7 @@ fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
 }
 
 /// Measures alloc/free pairs that cover all cached sizes.
-fn spread(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
+fn measure_spread(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut state = 1u64;
     let start = CpuTime::now();
     for _ in 0..CALLS {

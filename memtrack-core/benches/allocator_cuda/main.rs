@@ -42,7 +42,7 @@ fn open_driver() -> &'static str {
     name
 }
 
-fn per_pair(mut pair: impl FnMut()) -> f64 {
+fn time_per_pair(mut pair: impl FnMut()) -> f64 {
     let start = cpu_time();
     (0..CALLS).for_each(|_| pair());
     cpu_time().saturating_sub(start).as_nanos() as f64 / CALLS as f64
@@ -72,9 +72,9 @@ fn main() {
         };
         let mut samples = [const { Vec::new() }; 3];
         for _ in 0..BATCHES {
-            samples[0].push(per_pair(cudarc));
-            samples[1].push(per_pair(buffer));
-            samples[2].push(per_pair(bare));
+            samples[0].push(time_per_pair(cudarc));
+            samples[1].push(time_per_pair(buffer));
+            samples[2].push(time_per_pair(bare));
         }
         let [cudarc, buffer, bare] = samples.map(median);
         println!("\n{name:<44} {:>10} {:>16}", "ns/pair", "share of cudarc's");

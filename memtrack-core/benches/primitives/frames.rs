@@ -40,11 +40,11 @@ fn step(depth: usize, path: u64, leaf: &mut dyn FnMut(usize)) -> usize {
 
 /// Calls `leaf` under stacks that share their outer frames but have a different inner part each time. Returns the
 /// number of calls.
-pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
+pub fn call_under_varying_stacks(leaf: &mut dyn FnMut(usize)) -> usize {
     static SEED: AtomicU64 = AtomicU64::new(0x1234_5678_9abc_def0);
     let seed = SEED.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
     let mut calls = 0;
-    fixed(
+    call_under_fixed_stack(
         FIXED / 2,
         &mut |leaf_seed: usize| {
             for inner in 1..=10_usize {
@@ -58,16 +58,16 @@ pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
     calls
 }
 
-fn fixed(depth: usize, inner: &mut dyn FnMut(usize), seed: u64) {
+fn call_under_fixed_stack(depth: usize, inner: &mut dyn FnMut(usize), seed: u64) {
     // These are the same functions every time, so only the inner frames change.
     let mut run = |_| inner(seed as usize);
     step(depth, 0x0fed_cba9_8765_4321, &mut run);
 }
 
 /// Returns the average number of frames per stack, as counted by the platform's unwinder.
-pub fn average() -> f64 {
+pub fn average_frames() -> f64 {
     let (mut frames, mut stacks) = (0, 0);
-    varying(&mut |_| {
+    call_under_varying_stacks(&mut |_| {
         backtrace::trace(|_| {
             frames += 1;
             true
@@ -80,7 +80,7 @@ pub fn average() -> f64 {
 thread_local!(static PINNED: Cell<usize> = const { Cell::new(0) });
 
 /// Returns the processor to which the calling thread is pinned.
-pub fn pinned() -> usize {
+pub fn pinned_processor() -> usize {
     PINNED.get()
 }
 

@@ -36,16 +36,18 @@ const EVENT_FREED_ELSEWHERE: &str = "… blocks freed by another thread";
 type Primitive = (&'static str, fn(&mut Captures) -> f64);
 
 const CAPTURES: &[Primitive] = &[
-    ("backtrace::trace_unsynchronized", |captures| capture(captures, CaptureMethod::Backtrace)),
-    ("framehop, 16 caches, previous stack reused", |captures| capture(captures, CaptureMethod::Unwinder)),
-    (FRAME_POINTERS, |captures| capture(captures, CaptureMethod::FramePointers)),
+    ("backtrace::trace_unsynchronized", |captures| measure_capture(captures, CaptureMethod::Backtrace)),
+    ("framehop, 16 caches, previous stack reused", |captures| {
+        measure_capture(captures, CaptureMethod::Unwinder)
+    }),
+    (FRAME_POINTERS, |captures| measure_capture(captures, CaptureMethod::FramePointers)),
     ("capture as the recorder chooses", |captures| {
-        over_stacks(|_| {
+        time_over_stacks(|_| {
             black_box(captures.take());
         })
     }),
     (CALLS_ALONE, |_| {
-        over_stacks(|i| {
+        time_over_stacks(|i| {
             black_box(i);
         })
     }),
@@ -53,9 +55,9 @@ const CAPTURES: &[Primitive] = &[
 
 /// Primitives that are measured while memtrack is recording.
 const EVENTS: &[Primitive] = &[
-    (EVENT, |_| events()),
-    (EVENT_ONE_REGION, |_| events_in_one_region()),
-    (EVENT_FREED_ELSEWHERE, |_| events_freed_elsewhere()),
+    (EVENT, |_| measure_events()),
+    (EVENT_ONE_REGION, |_| measure_events_in_one_region()),
+    (EVENT_FREED_ELSEWHERE, |_| measure_events_freed_elsewhere()),
 ];
 
 /// The maximum number of threads.
@@ -69,14 +71,14 @@ fn main() {
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     if wanted("events") {
-        events_on_threads();
+        print_events_on_threads();
     }
     if wanted("calls") {
-        small_calls();
+        print_small_calls();
     }
 }
 
-fn events_on_threads() {
+fn print_events_on_threads() {
     let all = std::thread::available_parallelism().map_or(2, |all| all.get().clamp(2, MAX_THREADS));
     let counts: BTreeSet<usize> = [1, 2, all].into();
     for threads in counts {
@@ -89,7 +91,7 @@ fn events_on_threads() {
     }
 }
 
-fn per_call(calls: usize, mut call: impl FnMut(usize)) -> f64 {
+fn time_per_call(calls: usize, mut call: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     for i in 0..calls {
         call(i);
@@ -97,7 +99,7 @@ fn per_call(calls: usize, mut call: impl FnMut(usize)) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-fn over_stacks(mut leaf: impl FnMut(usize)) -> f64 {
+fn time_over_stacks(mut leaf: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     let mut calls = 0;
     while calls < CALLS {
@@ -106,41 +108,41 @@ fn over_stacks(mut leaf: impl FnMut(usize)) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-fn capture(captures: &mut Captures, method: CaptureMethod) -> f64 {
-    over_stacks(|_| {
+fn measure_capture(captures: &mut Captures, method: CaptureMethod) -> f64 {
+    time_over_stacks(|_| {
         black_box(captures.take_by(method).map(<[u64]>::len));
     })
 }
 
 /// Measures the allocation and free of blocks that live for 64 allocations, in ns per event.
-fn events() -> f64 {
+fn measure_events() -> f64 {
     let mut address = (thread_number() + 1) << 40;
     let (device, stream) = (DeviceId(0), StreamId(0));
-    over_stacks(|_| {
+    time_over_stacks(|_| {
         address += 512;
         recorder::record_alloc(device, stream, address, 512);
         recorder::record_free(device, stream, address.wrapping_sub(512 * 64), 512);
     }) / 2.0
 }
 
-/// Measures the same as [`events`], but with the blocks of all threads interleaved in one range of 2 MiB, as in a
+/// Measures the same as [`measure_events`], but with the blocks of all threads interleaved in one range of 2 MiB, as in a
 /// shared pool.
-fn events_in_one_region() -> f64 {
+fn measure_events_in_one_region() -> f64 {
     const REGION: u64 = 2 << 20;
     let mut number = 0;
     let address = |number: u64, thread: usize| {
         ((MAX_THREADS as u64 + 1) << 40) + (number * MAX_THREADS as u64 + thread as u64) * 512 % REGION
     };
     let (device, stream, thread) = (DeviceId(0), StreamId(0), frames::pinned());
-    over_stacks(|_| {
+    time_over_stacks(|_| {
         number += 1;
         recorder::record_alloc(device, stream, address(number, thread), 512);
         recorder::record_free(device, stream, address(number.wrapping_sub(32), thread), 512);
     }) / 2.0
 }
 
-/// Measures the same as [`events`], but with each thread freeing the blocks of the next one.
-fn events_freed_elsewhere() -> f64 {
+/// Measures the same as [`measure_events`], but with each thread freeing the blocks of the next one.
+fn measure_events_freed_elsewhere() -> f64 {
     #[repr(align(128))]
     struct Count(AtomicU64);
     static ALLOCATED: [Count; MAX_THREADS] = [const { Count(AtomicU64::new(0)) }; MAX_THREADS];
@@ -149,7 +151,7 @@ fn events_freed_elsewhere() -> f64 {
     let (device, stream, current) = (DeviceId(0), StreamId(0), frames::pinned());
     let next = (current + 1) % THREADS.load(Ordering::Relaxed);
     let mut events = 0;
-    let per_pair = over_stacks(|_| {
+    let per_pair = time_over_stacks(|_| {
         let number = ALLOCATED[current].0.load(Ordering::Relaxed);
         recorder::record_alloc(device, stream, address(number, current), 512);
         ALLOCATED[current].0.store(number + 1, Ordering::Release);
@@ -215,24 +217,27 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
 type Call = (&'static str, Box<dyn FnMut() -> f64>);
 
 /// Prints the cost of memtrack's calls while it is off, and of the cheap ones while it is on.
-fn small_calls() {
+fn print_small_calls() {
     const CALLS: usize = 200_000;
     let layout = Layout::from_size_align(64, 8).expect("a valid layout");
-    let tracked = move || per_call(CALLS, |_| frames::alloc_free(&ALLOCATOR, layout));
+    let tracked = move || time_per_call(CALLS, |_| frames::alloc_free(&ALLOCATOR, layout));
     let attribute = || {
-        per_call(CALLS, |i| {
+        time_per_call(CALLS, |i| {
             frames::operator(i);
         })
     };
     let rows: &mut [Call] = &mut [
-        ("alloc+free 64 B, bare", Box::new(move || per_call(CALLS, |_| frames::alloc_free(&System, layout)))),
+        (
+            "alloc+free 64 B, bare",
+            Box::new(move || time_per_call(CALLS, |_| frames::alloc_free(&System, layout))),
+        ),
         ("alloc+free 64 B, tracked, off", Box::new(tracked)),
         ("alloc+free 64 B, tracked, only counted", Box::new(move || run_counted(tracked))),
         ("alloc+free 64 B, tracked, default sampling", Box::new(move || run_monitored(tracked))),
         (
             "an empty call",
             Box::new(|| {
-                per_call(CALLS, |i| {
+                time_per_call(CALLS, |i| {
                     black_box(i);
                 })
             }),
@@ -240,14 +245,17 @@ fn small_calls() {
         (
             "scope by guard, off",
             Box::new(|| {
-                per_call(CALLS, |i| {
+                time_per_call(CALLS, |i| {
                     let _scope = scope::operator("matmul");
                     black_box(i);
                 })
             }),
         ),
         ("scope by attribute, off", Box::new(attribute)),
-        ("a function of four tensors, not annotated", Box::new(|| four_tensors_by(frames::plain_tensors))),
+        (
+            "a function of four tensors, not annotated",
+            Box::new(|| measure_four_tensors_by(frames::plain_tensors)),
+        ),
         ("… annotated, off", Box::new(four_tensors)),
         ("scope by attribute, on, with the tracker", Box::new(move || run_monitored(attribute))),
         ("scope by guard, on, with the tracker", Box::new(|| run_monitored(guard))),
@@ -269,48 +277,48 @@ fn small_calls() {
     }
 }
 
-fn guard() -> f64 {
-    per_call(200_000, |i| {
+fn measure_guard() -> f64 {
+    time_per_call(200_000, |i| {
         let _scope = scope::operator("matmul");
         black_box(i);
     })
 }
 
-fn guard_that_allocates() -> f64 {
+fn measure_allocating_guard() -> f64 {
     let layout = Layout::from_size_align(64, 8).expect("a valid layout");
-    per_call(200_000, |_| {
+    time_per_call(200_000, |_| {
         let _scope = scope::operator("matmul");
         frames::alloc_free(&ALLOCATOR, layout);
     })
 }
 
 /// Measures a call with three input tensors and one output tensor. The operator log stays below its limit.
-fn four_tensors() -> f64 {
-    four_tensors_by(frames::tensors)
+fn measure_four_tensors() -> f64 {
+    measure_four_tensors_by(frames::tensors)
 }
 
 #[inline(always)]
-fn four_tensors_by(
+fn measure_four_tensors_by(
     call: impl Fn(&frames::Tensor, &frames::Tensor, &frames::Tensor) -> frames::Tensor,
 ) -> f64 {
     let tensors: [frames::Tensor; 3] = std::array::from_fn(frames::Tensor::new);
-    per_call(100_000, |_| {
+    time_per_call(100_000, |_| {
         black_box(call(&tensors[0], &tensors[1], &tensors[2]));
     })
 }
 
-fn operators_recorded() -> f64 {
+fn measure_recorded_operators() -> f64 {
     memtrack_core::start_monitor_with(&Options::new().operators()).expect("no file is written");
-    let result = four_tensors();
+    let result = measure_four_tensors();
     let recording = memtrack_core::stop();
     assert_eq!(recording.snapshot().operators.left_out, 0, "all operators were recorded");
     result
 }
 
 /// Measures a `tracing` span with only a registry, for comparison with scopes.
-fn span() -> f64 {
+fn measure_span() -> f64 {
     tracing::subscriber::with_default(tracing_subscriber::registry(), || {
-        per_call(200_000, |i| {
+        time_per_call(200_000, |i| {
             let _span = tracing::info_span!("matmul").entered();
             black_box(i);
         })

@@ -14,30 +14,30 @@ use std::io::{self, Write};
 /// Fails if writing to `out` fails.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     match graph.origin {
-        Origin::Python => as_pytorch(graph, out),
-        Origin::Rust => for_graphviz(graph, findings, out),
+        Origin::Python => write_pytorch(graph, out),
+        Origin::Rust => write_graphviz(graph, findings, out),
     }
 }
 
-fn as_pytorch(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
+fn write_pytorch(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"digraph GraphName {\nnode [shape=rect];\nrankdir=LR;\n")?;
     let mut line = String::new();
     for (number, node) in graph.nodes.iter().enumerate() {
         line.clear();
-        python_json(graph.text(node.label), &mut line);
+        push_python_json(graph.text(node.label), &mut line);
         let color = if node.root { "red" } else { "black" };
         writeln!(out, "{number} [label={line}, color={color}];")?;
     }
     for edge in &graph.edges {
         line.clear();
-        python_json(graph.text(edge.path), &mut line);
+        push_python_json(graph.text(edge.path), &mut line);
         writeln!(out, "{} -> {} [label = {line}]", edge.from, edge.to)?;
     }
     out.write_all(b"}\n")
 }
 
 /// Appends a string as Python's `json.dumps` writes it, with non-ASCII characters as UTF-16 `\u` escapes.
-fn python_json(text: &str, out: &mut String) {
+fn push_python_json(text: &str, out: &mut String) {
     use std::fmt::Write as _;
     out.push('"');
     for character in text.chars() {
@@ -60,7 +60,7 @@ fn python_json(text: &str, out: &mut String) {
     out.push('"');
 }
 
-fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+fn write_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"digraph references {\n  rankdir=LR;\n  node [shape=box];\n")?;
     let mut in_cluster = vec![false; graph.nodes.len()];
     for (number, cycle) in findings.cycles.iter().enumerate() {

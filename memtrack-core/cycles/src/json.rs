@@ -16,12 +16,12 @@ pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Res
     let mut json = serde_json::Serializer::new(&mut *out);
     let mut map = json.serialize_map(None)?;
     map.serialize_entry("memtrack_cycles", &VERSION)?;
-    map.serialize_entry("origin", origin(graph))?;
+    map.serialize_entry("origin", origin_name(graph))?;
     map.serialize_entry("remarks", &graph.remarks)?;
-    map.serialize_entry("counts", &counts(graph, findings))?;
-    map.serialize_entry("findings", &cycles(graph, findings))?;
-    map.serialize_entry("unexplained_sites", &unexplained_sites(graph, findings))?;
-    map.serialize_entry("unexplained", &unexplained(graph))?;
+    map.serialize_entry("counts", &count_totals(graph, findings))?;
+    map.serialize_entry("findings", &cycles_to_answer(graph, findings))?;
+    map.serialize_entry("unexplained_sites", &sites_to_answer(graph, findings))?;
+    map.serialize_entry("unexplained", &unexplained_to_answer(graph))?;
     map.serialize_entry("nodes", &Each(|| (0..graph.nodes.len() as u32).map(|node| Node { graph, node })))?;
     map.serialize_entry("edges", &Each(|| graph.edges.iter().map(|edge| EdgeJson { graph, edge })))?;
     SerializeMap::end(map)?;
@@ -41,12 +41,12 @@ pub fn write_nodes(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
 /// Returns only the findings, as `memtrack cycles --json` prints them.
 pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
     CyclesAnswer {
-        origin: origin(graph),
+        origin: origin_name(graph),
         remarks: graph.remarks.clone(),
-        counts: counts(graph, findings),
-        findings: cycles(graph, findings),
-        unexplained_sites: unexplained_sites(graph, findings),
-        unexplained: unexplained(graph),
+        counts: count_totals(graph, findings),
+        findings: cycles_to_answer(graph, findings),
+        unexplained_sites: sites_to_answer(graph, findings),
+        unexplained: unexplained_to_answer(graph),
     }
 }
 
@@ -228,14 +228,14 @@ pub struct SiteAnswer {
     pub held: MemoryAnswer,
 }
 
-fn origin(graph: &Graph) -> &'static str {
+fn origin_name(graph: &Graph) -> &'static str {
     match graph.origin {
         Origin::Python => "python",
         Origin::Rust => "rust",
     }
 }
 
-fn counts(graph: &Graph, findings: &Findings) -> CountsAnswer {
+fn count_totals(graph: &Graph, findings: &Findings) -> CountsAnswer {
     CountsAnswer {
         nodes: graph.nodes.len(),
         edges: graph.edges.len(),
@@ -244,17 +244,17 @@ fn counts(graph: &Graph, findings: &Findings) -> CountsAnswer {
         cycles: findings.cycles.iter().map(|cycle| cycle.instances).sum::<u64>(),
         cycles_without_device_memory: findings.without_memory,
         cycles_not_measured: findings.not_measured,
-        leaked: bytes(findings.leaked),
-        unreachable_beside_cycles: bytes(findings.unreachable_beside_cycles),
+        leaked: bytes_to_answer(findings.leaked),
+        unreachable_beside_cycles: bytes_to_answer(findings.unreachable_beside_cycles),
     }
 }
 
-fn cycles(graph: &Graph, findings: &Findings) -> Vec<CycleAnswer> {
-    findings.cycles.iter().map(|cycle| cycle_answer(graph, cycle)).collect()
+fn cycles_to_answer(graph: &Graph, findings: &Findings) -> Vec<CycleAnswer> {
+    findings.cycles.iter().map(|cycle| cycle_to_answer(graph, cycle)).collect()
 }
 
 /// Converts a cycle to its JSON form.
-fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
+fn cycle_to_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     let kind = match cycle.proof {
         Proof::Proved => "unreachable",
         Proof::WeakHandles => "unreachable_but_weak_handles",
@@ -263,7 +263,8 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     let path = |edges: &[u32], steps: usize| {
         /// The maximum number of steps written at each end of a path.
         const MAX_STEPS: usize = 32;
-        let end = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
+        let end =
+            |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step_to_answer(graph, edge)).collect() };
         match edges.len() {
             count if count > 2 * MAX_STEPS || count < steps => {
                 let (first, last) = (&edges[..MAX_STEPS], &edges[count - MAX_STEPS..]);
@@ -274,17 +275,17 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     };
     let cuts = cycle.cuts.iter();
     let weak = cuts.map(|cut| CutAnswer {
-        step: step(graph, cut.edge),
+        step: step_to_answer(graph, cut.edge),
         ends_the_cycle: cut.ends_it,
         leads_back: cut.leads_back,
     });
     CycleAnswer {
         kind,
         instances: cycle.instances,
-        leaked: bytes(cycle.leaked),
-        exclusive: bytes(cycle.exclusive),
-        pinned: bytes(cycle.pinned),
-        leaked_by_all_instances: bytes(cycle.all_leaked),
+        leaked: bytes_to_answer(cycle.leaked),
+        exclusive: bytes_to_answer(cycle.exclusive),
+        pinned: bytes_to_answer(cycle.pinned),
+        leaked_by_all_instances: bytes_to_answer(cycle.all_leaked),
         held_from_outside_by: cycle.outside_pointers,
         weak_handles: cycle.weak_outside,
         behind: cycle.held_by_cycles.clone(),
@@ -297,7 +298,7 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     }
 }
 
-fn step(graph: &Graph, edge: u32) -> StepAnswer {
+fn step_to_answer(graph: &Graph, edge: u32) -> StepAnswer {
     let Edge { from, to, path } = graph.edges[edge as usize];
     StepAnswer {
         from,
@@ -309,7 +310,7 @@ fn step(graph: &Graph, edge: u32) -> StepAnswer {
 }
 
 /// Converts a total to its JSON form, with bytes only if the size of every storage is known.
-fn bytes(bytes: Bytes) -> MemoryAnswer {
+fn bytes_to_answer(bytes: Bytes) -> MemoryAnswer {
     MemoryAnswer {
         size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),
         storages: bytes.storages,
@@ -317,7 +318,7 @@ fn bytes(bytes: Bytes) -> MemoryAnswer {
     }
 }
 
-fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
+fn unexplained_to_answer(graph: &Graph) -> Vec<UnexplainedAnswer> {
     let answer = |handles: &crate::graph::UnexplainedHandles| UnexplainedAnswer {
         node: handles.node,
         label: graph.label(handles.node).into(),
@@ -330,7 +331,7 @@ fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
 }
 
 /// Converts the groups of unexplained handles to their JSON form.
-fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
+fn sites_to_answer(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
     let answer = |handles: &crate::findings::HandleGroup| {
         let first = &graph.unexplained[handles.first];
         SiteAnswer {
@@ -340,7 +341,7 @@ fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
             handles: handles.handles,
             values: handles.values,
             ended_roots: handles.ended_roots,
-            held: bytes(handles.held),
+            held: bytes_to_answer(handles.held),
         }
     };
     findings.unexplained.iter().map(answer).collect()

@@ -28,14 +28,14 @@ pub(crate) const VERSION: u64 = 1;
 
 /// Returns whether a file that starts with these bytes may be a graph.
 pub fn begins_like_graph(head: &[u8]) -> bool {
-    matches!(first_non_space(without_mark(head)), Some(b'[' | b'{'))
+    matches!(first_non_space(strip_byte_order_mark(head)), Some(b'[' | b'{'))
 }
 
 /// Returns whether a file that starts with these bytes (a few thousand) is a graph of references rather than some other
 /// JSON.
 pub fn is_graph(head: &[u8]) -> bool {
     let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
-    match first_non_space(without_mark(head)) {
+    match first_non_space(strip_byte_order_mark(head)) {
         Some(b'{') => has("\"memtrack_cycles\""),
         Some(b'[') => has("\"label\"") && (has("\"references\"") || has("\"root\"")),
         _ => false,
@@ -47,7 +47,7 @@ fn first_non_space(bytes: &[u8]) -> Option<u8> {
 }
 
 /// Strips the byte order mark that some editors put at the start of a file.
-fn without_mark(bytes: &[u8]) -> &[u8] {
+fn strip_byte_order_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
@@ -56,7 +56,7 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 /// # Errors
 /// Fails if the bytes are not JSON or are not a graph. The error says where the problem is.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
-    let bytes = without_mark(bytes);
+    let bytes = strip_byte_order_mark(bytes);
     let first = first_non_space(bytes);
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let graph = match first {
@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
         }
     };
     let graph = graph.and_then(|graph| json.end().map(|()| graph));
-    let mut graph = graph.map_err(|error| ReadError(describe(&error)))?;
+    let mut graph = graph.map_err(|error| ReadError(format_json_error(&error)))?;
     let nodes = graph.nodes.len();
     if let Some(edge) =
         graph.edges.iter().find(|edge| edge.to as usize >= nodes || edge.from as usize >= nodes)
@@ -92,7 +92,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
 }
 
 /// Formats a `serde_json` error for the user.
-fn describe(error: &serde_json::Error) -> String {
+fn format_json_error(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return format!("the file ends too early, in line {}", error.line());
     }

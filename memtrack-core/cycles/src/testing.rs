@@ -6,7 +6,7 @@ use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability};
 /// earlier are older). `A = 10` gives `A` ten bytes of device memory, `A = 10 @3` gives it ten bytes in storage 3, and
 /// `A = ?` gives it a storage of unknown size. `A held 2` adds two pointers from outside, `A used` marks a value as
 /// reachable, and `A weak 1` adds a weak pointer from outside.
-pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
+pub(crate) fn parse_graph(origin: Origin, lines: &str) -> Graph {
     let mut graph = Graph::new(origin);
     let mut names = Vec::<String>::new();
     let mut node = |graph: &mut Graph, name: &str| -> u32 {

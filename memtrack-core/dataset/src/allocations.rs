@@ -40,7 +40,7 @@ mod tests {
     use memtrack_model::event::Event;
 
     #[test]
-    fn a_free_refers_to_the_latest_allocation_at_its_address() {
+    fn free_refers_to_latest_allocation_at_its_address() {
         let mut snapshot = Snapshot::default();
         let actions = [
             Action::FreeCompleted,

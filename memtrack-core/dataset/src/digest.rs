@@ -122,16 +122,16 @@ pub const DATASET_VERSION: u64 = 1;
 
 /// Returns both ends of the interval that contains the true value with 95 % confidence. For an exact number, both ends
 /// are the number itself.
-fn interval(bytes: u64, error: &Estimate) -> (u64, u64) {
+fn confidence_interval(bytes: u64, error: &Estimate) -> (u64, u64) {
     if error.is_exact() { (bytes, bytes) } else { (error.low.round() as u64, error.high.round() as u64) }
 }
 
-fn not_empty(text: &str) -> Option<&str> {
+fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
 /// Returns the tables for a digest. `has_events` states whether the events table is written with its rows.
-pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Table, Rows)> {
+pub(crate) fn build_tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Table, Rows)> {
     let mut devices = Rows::of(&DEVICES);
     let mut timeline = Rows::of(&TIMELINE);
     let mut groups = Rows::of(&GROUPS);
@@ -165,7 +165,7 @@ pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Tab
         }
     }
     vec![
-        (&RUNS, runs(digest, has_events)),
+        (&RUNS, build_runs(digest, has_events)),
         (&DEVICES, devices),
         (&TIMELINE, timeline),
         (&GROUPS, groups),
@@ -174,13 +174,13 @@ pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Tab
     ]
 }
 
-fn runs(digest: &RankDigest, has_events: bool) -> Rows {
+fn build_runs(digest: &RankDigest, has_events: bool) -> Rows {
     let mut rows = Rows::of(&RUNS);
     rows.push([
         digest.file.as_str().into(),
         digest.is_pytorch.into(),
         digest.complete.into(),
-        not_empty(&digest.program).into(),
+        non_empty(&digest.program).into(),
         (digest.pid != 0).then_some(u64::from(digest.pid)).into(),
         digest.name.world.into(),
         digest.events.into(),
@@ -198,9 +198,9 @@ fn runs(digest: &RankDigest, has_events: bool) -> Rows {
 fn add_device(rows: &mut Rows, device: &DeviceDigest) {
     let of_reserved = device.reserved.as_ref();
     let event = |moment: &MomentDigest| moment.event.map(|event| event as u64);
-    let (peak_low, peak_high) = interval(device.peak.requested_bytes, &device.peak.error);
-    let live = of_reserved.map(|moment| interval(moment.requested_bytes, &moment.error));
-    let (end_low, end_high) = interval(device.end.requested_bytes, &device.end.error);
+    let (peak_low, peak_high) = confidence_interval(device.peak.requested_bytes, &device.peak.error);
+    let live = of_reserved.map(|moment| confidence_interval(moment.requested_bytes, &moment.error));
+    let (end_low, end_high) = confidence_interval(device.end.requested_bytes, &device.end.error);
     rows.push([
         u64::from(device.device).into(),
         device.name.as_str().into(),
@@ -251,7 +251,7 @@ fn add_timeline(rows: &mut Rows, device: &DeviceDigest, has_times: bool) {
 
 fn add_groups(rows: &mut Rows, device: &DeviceDigest, moment: &'static str, groups: &[GroupDigest]) {
     for (place, group) in (1_u64..).zip(groups) {
-        let (low, high) = interval(group.bytes, &group.error);
+        let (low, high) = confidence_interval(group.bytes, &group.error);
         rows.push([
             u64::from(device.device).into(),
             moment.into(),

@@ -88,7 +88,7 @@ pub(crate) fn write<W: Write + Send>(
     let mut writer = TableWriter::new(output, &EVENTS, facts)?;
     let mut events = Events::of(snapshot);
     for rows in row_groups(snapshot) {
-        writer.write_group(events.columns(rows, |_| true).1)?;
+        writer.write_group(events.build_columns(rows, |_| true).1)?;
     }
     writer.finish()
 }
@@ -105,7 +105,7 @@ pub(crate) fn write_with_lines(
     let mut events = Events::of(snapshot);
     let mut lines: HashMap<StackId, (Option<ByteArray>, Option<ByteArray>)> = HashMap::new();
     for rows in row_groups(snapshot) {
-        let (rows, mut columns) = events.columns(rows, |device| devices.contains(&device));
+        let (rows, mut columns) = events.build_columns(rows, |device| devices.contains(&device));
         if rows.is_empty() {
             continue;
         }
@@ -162,7 +162,7 @@ impl<'a> Events<'a> {
 
     /// Returns the rows that belong to the selected devices, and their columns in the order of [`EVENTS`]. The ranges
     /// of successive calls must be contiguous.
-    fn columns(
+    fn build_columns(
         &mut self,
         rows: Range<usize>,
         is_selected: impl Fn(DeviceId) -> bool,

@@ -108,7 +108,7 @@ pub fn write_rank(
     ];
     let create = |table: &Table| staging.create(&table.file_name());
     let mut stacks = Stacks::of(snapshot);
-    live::table(snapshot, &mut stacks).write(create(&LIVE)?, &facts)?;
+    live::build_table(snapshot, &mut stacks).write(create(&LIVE)?, &facts)?;
     if options.events {
         stacks.mark_events_used();
         events::write(snapshot, create(&EVENTS)?, &facts)?;
@@ -116,7 +116,7 @@ pub fn write_rank(
         table::Rows::of(&EVENTS).write(create(&EVENTS)?, &facts)?;
     }
     stacks.write(names, create(&STACKS)?, &facts)?.write(create(&FRAMES)?, &facts)?;
-    for (table, rows) in digest::tables(digest, options.events).into_iter().rev() {
+    for (table, rows) in digest::build_tables(digest, options.events).into_iter().rev() {
         rows.write(create(table)?, &facts)?;
     }
     let size_bytes = staging.size_bytes()?;

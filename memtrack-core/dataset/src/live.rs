@@ -31,7 +31,7 @@ struct StackTotals {
 }
 
 /// Returns the table, and marks its stacks as used.
-pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
+pub(crate) fn build_table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
     let mut rows = Rows::of(&LIVE);
     let ordinals = snapshot.ordinals();
     for device in snapshot.device_ids() {

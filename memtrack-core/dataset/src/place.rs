@@ -83,10 +83,10 @@ impl RankContents {
 
 /// Returns what a rank's folder in a data set contains.
 pub fn rank_contents(dataset: &Path, job: &str, rank: u64) -> RankContents {
-    contents_of(&rank_folder(dataset, job, rank))
+    read_contents(&rank_folder(dataset, job, rank))
 }
 
-fn contents_of(folder: &Path) -> RankContents {
+fn read_contents(folder: &Path) -> RankContents {
     let runs = folder.join(crate::RUNS.file_name());
     // If two folders cannot be exchanged atomically, a rank that is being replaced is missing for a moment.
     for _ in 0..3 {
@@ -97,7 +97,7 @@ fn contents_of(folder: &Path) -> RankContents {
             return RankContents::Other("it is not a folder".into());
         }
         if let Ok(file) = File::open(&runs) {
-            return source_of(file);
+            return read_source(file);
         }
     }
     RankContents::Other("it is not a complete rank: it has no runs.parquet".into())
@@ -105,7 +105,7 @@ fn contents_of(folder: &Path) -> RankContents {
 
 /// Returns the contents of a folder with this `runs.parquet`, which are a rank with its source or the reason that it is
 /// not a rank.
-fn source_of(runs: File) -> RankContents {
+fn read_source(runs: File) -> RankContents {
     match SerializedFileReader::new(runs) {
         Err(error) => RankContents::Other(format!(
             "it is not a complete rank: its runs.parquet cannot be read ({error})"
@@ -183,10 +183,10 @@ impl Staging {
 
     /// Returns the total size of the files in bytes.
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
-        self.files()?.iter().map(|file| file.metadata().map(|data| data.len())).sum()
+        self.list_files()?.iter().map(|file| file.metadata().map(|data| data.len())).sum()
     }
 
-    fn files(&self) -> io::Result<Vec<PathBuf>> {
+    fn list_files(&self) -> io::Result<Vec<PathBuf>> {
         fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
@@ -196,7 +196,7 @@ impl Staging {
         self,
         refused: impl Fn(&RankContents) -> Option<String>,
     ) -> Result<bool, WriteError> {
-        for file in self.files()? {
+        for file in self.list_files()? {
             // This removes only the last suffix.
             fs::rename(&file, file.with_extension(""))?;
         }
@@ -208,7 +208,7 @@ impl Staging {
                 }
                 continue;
             }
-            if let Some(why) = refused(&contents_of(&self.target)) {
+            if let Some(why) = refused(&read_contents(&self.target)) {
                 return Err(WriteError::Occupied(why));
             }
             if exchange(&self.folder, &self.target)? {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_two_files_for_the_same_new_rank_is_refused() {
+    fn second_file_for_same_new_rank_is_refused() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         let of_another = |there: &RankContents| there.refusal("second.pickle");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_writers_replaces_all_files() {
+    fn later_of_two_writers_replaces_all_files() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         first.create("only the first has it").unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_writer_leaves_the_earlier_rank() {
+    fn failed_writer_leaves_earlier_rank() {
         let dataset = tempfile::tempdir().unwrap();
         stage(dataset.path(), "old").commit(accept_all).unwrap();
         drop(stage(dataset.path(), "half"));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_killed_writers_are_removed_by_the_next_after_a_day() {
+    fn abandoned_folders_are_removed_after_one_day() {
         let dataset = tempfile::tempdir().unwrap();
         let young = stage(dataset.path(), "young");
         let old = stage(dataset.path(), "old");

@@ -116,7 +116,7 @@ mod tests {
     use crate::{RUNS, STEPS};
 
     #[test]
-    fn ranks_are_found_by_their_folders_with_the_names_of_their_jobs() {
+    fn ranks_are_found_by_folders_with_job_names() {
         let dataset = tempfile::tempdir().unwrap();
         let folders = [("b", 2), ("a b/%ü", 10), ("a b/%ü", 9), ("b", 1)];
         for (job, rank) in folders {

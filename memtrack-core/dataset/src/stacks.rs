@@ -72,9 +72,9 @@ impl<'a> Stacks<'a> {
         for (stack, _) in used {
             let mut depth = 0_u64;
             for &key in self.snapshot.frame_keys(StackId(stack as u32)).iter() {
-                let numbers = of_key
-                    .entry(key)
-                    .or_insert_with(|| names.frames(key).iter().map(|frame| frames.number(frame)).collect());
+                let numbers = of_key.entry(key).or_insert_with(|| {
+                    names.frames(key).iter().map(|frame| frames.get_or_add(frame)).collect()
+                });
                 for &frame in numbers.iter() {
                     rows.push([Value::from(stack as u64), depth.into(), u64::from(frame).into()]);
                     depth += 1;
@@ -100,7 +100,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    fn number(&mut self, frame: &Frame) -> u32 {
+    fn get_or_add(&mut self, frame: &Frame) -> u32 {
         if let Some(&number) = self.numbers.get(frame) {
             return number;
         }

@@ -23,7 +23,7 @@ pub(crate) const ROWS_PER_GROUP: usize = 1 << 20;
 
 /// The size at which a column stops using a dictionary. An address occurs once in the dictionary, and in two or more
 /// rows.
-const DICTIONARY_BYTES: usize = 8 << 20;
+const MAX_DICTIONARY_BYTES: usize = 8 << 20;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Table {
             // part of a small file.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
-            .set_dictionary_page_size_limit(DICTIONARY_BYTES)
+            .set_dictionary_page_size_limit(MAX_DICTIONARY_BYTES)
             .set_data_page_row_count_limit(ROWS_PER_GROUP);
         for column in self.columns.iter().filter(|column| column.delta) {
             let path = ColumnPath::from(column.name);

@@ -63,8 +63,8 @@ pub(crate) fn write(
         let trace = Trace::of(snapshot, device);
         let (ordinal, device_name) = (snapshot.ordinal(device).to_string(), snapshot.device_name(device));
         for lifetime in &lifetimes {
-            let names = origin_texts.of(snapshot, lifetime, origins.origin(lifetime), symbols);
-            let events = trace.events(snapshot, lifetime);
+            let names = origin_texts.get_or_build(snapshot, lifetime, origins.origin(lifetime), symbols);
+            let events = trace.lifetime_events(snapshot, lifetime);
             let thread =
                 lifetime.from.map(|row| snapshot.events.thread[row]).filter(|thread| !thread.is_none());
             let thread = thread.and_then(|thread| snapshot.threads.get(thread.index()));
@@ -75,7 +75,7 @@ pub(crate) fn write(
             // first rows (DuckDB uses 20,480) would read a column that starts with whole numbers as integers, and
             // silently round the rest.
             let (size, blocks) = (lifetime.size_bytes.to_string(), format!("{:?}", lifetime.blocks));
-            let events = events.map(|(event, ns)| (number_text(event), number_text(ns)));
+            let events = events.map(|(event, ns)| (format_number(event), format_number(ns)));
             let [allocated, requested, completed] = &events;
             table.write_record([
                 &ordinal[..],
@@ -83,9 +83,9 @@ pub(crate) fn write(
                 &address,
                 &size,
                 &blocks,
-                bool_text(lifetime.estimated),
+                format_bool(lifetime.estimated),
                 &stream,
-                bool_text(lifetime.from.is_none()),
+                format_bool(lifetime.from.is_none()),
                 &allocated.0,
                 &allocated.1,
                 &requested.0,
@@ -105,11 +105,11 @@ pub(crate) fn write(
     table.flush()
 }
 
-const fn bool_text(is_true: bool) -> &'static str {
+const fn format_bool(is_true: bool) -> &'static str {
     if is_true { "true" } else { "false" }
 }
 
-fn number_text(number: Option<u64>) -> String {
+fn format_number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
@@ -131,7 +131,7 @@ struct OriginTexts<'a> {
 }
 
 impl OriginTexts<'_> {
-    fn of(
+    fn get_or_build(
         &mut self,
         snapshot: &Snapshot,
         lifetime: &Lifetime,
@@ -212,7 +212,7 @@ impl Trace {
     }
 
     /// Returns the events of a lifetime: the allocation, the free request, and the completion of the free.
-    fn events(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [EventTime; 3] {
+    fn lifetime_events(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [EventTime; 3] {
         let start = snapshot.clock.first.1;
         let event = |row: usize, later: u64| {
             let ns = || snapshot.clock.time_ns(snapshot.events.ticks[row]).saturating_sub(start);

@@ -20,7 +20,7 @@ const FILES: [&str; 8] = [
 ];
 
 /// Returns all snapshots, with their names.
-pub(crate) fn snapshots() -> Vec<(&'static str, Snapshot)> {
+pub(crate) fn read_snapshots() -> Vec<(&'static str, Snapshot)> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let open = |name| Snapshot::open(workspace.join(name), Default::default()).unwrap().snapshot;
     let mut all: Vec<_> = FILES.into_iter().map(|name| (name, open(name))).collect();

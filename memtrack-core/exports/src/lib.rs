@@ -6,13 +6,12 @@
 //! - `registry` has one row for each export, and `target` determines the format that a file name selects.
 //! - `usage` adds up blocks by origin, and `stacks` looks up the functions in their stacks, for `pprof`, `speedscope`
 //!   and `collapsed`. `blocks` writes CSV, and `parquet` writes the events.
-//! - `course` tracks memory and scopes over time, for `perfetto` and `firefox`.
+//! - `timeline` tracks memory and scopes over time, for `perfetto` and `firefox`.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 mod blocks;
 mod collapsed;
-mod course;
 mod firefox;
 #[cfg(test)]
 mod fixtures;
@@ -23,6 +22,7 @@ mod registry;
 mod speedscope;
 mod stacks;
 mod target;
+mod timeline;
 mod usage;
 
 pub use registry::{EXPORTS, Export, ExportOptions, Packing};

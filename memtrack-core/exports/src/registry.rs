@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_export_accepts_an_empty_snapshot() {
+    fn every_export_accepts_empty_snapshot() {
         let snapshot = Snapshot::default();
         let mut symbols = Symbolizer::of(&snapshot);
         for export in EXPORTS.iter().filter(|export| export.missing_feature.is_none()) {

@@ -70,15 +70,20 @@ pub(crate) fn write(
     let moments = [Moment::Peak, Moment::End];
     for &(device, _) in &options.devices {
         let usage = Usage::of(snapshot, device, &moments, false);
-        let samples: Vec<Vec<usize>> =
-            usage.rows.iter().map(|row| frames.stack(&stacks.stack(row.group.origin, symbols))).collect();
+        let samples: Vec<Vec<usize>> = usage
+            .rows
+            .iter()
+            .map(|row| frames.intern_stack(&stacks.look_up(row.group.origin, symbols)))
+            .collect();
         let name = capitalised(&snapshot.device_name(device));
         for (index, moment) in moments.iter().enumerate() {
             let title = format!("{name}: in use {}", moment.name());
-            profiles.extend(profile(&title, &usage, &samples, &usage.in_use[index], |row| row.in_use[index]));
+            profiles.extend(build_profile(&title, &usage, &samples, &usage.in_use[index], |row| {
+                row.in_use[index]
+            }));
         }
         let title = format!("{name}: allocated in all");
-        profiles.extend(profile(&title, &usage, &samples, &usage.allocated, |row| row.allocated));
+        profiles.extend(build_profile(&title, &usage, &samples, &usage.allocated, |row| row.allocated));
     }
     if profiles.is_empty() {
         // speedscope rejects a file without profiles.
@@ -109,7 +114,7 @@ pub(crate) fn write(
 }
 
 /// Creates a profile of the stacks with their bytes, largest first, or returns `None` if there are no bytes.
-fn profile(
+fn build_profile(
     title: &str,
     usage: &Usage,
     samples: &[Vec<usize>],
@@ -145,21 +150,23 @@ struct Frames {
 
 impl Frames {
     /// Returns the indices of the frames of a stack, outermost first.
-    fn stack(&mut self, exported: &ExportedStack) -> Vec<usize> {
+    fn intern_stack(&mut self, exported: &ExportedStack) -> Vec<usize> {
         let mut stack: Vec<usize> = match exported {
-            ExportedStack::Stack(keys) => {
-                keys.iter().flat_map(|key| &key.frames).map(|frame| self.index(frame_row(frame))).collect()
-            }
+            ExportedStack::Stack(keys) => keys
+                .iter()
+                .flat_map(|key| &key.frames)
+                .map(|frame| self.intern_frame(frame_row(frame)))
+                .collect(),
             ExportedStack::Unknown(texts) => texts
                 .iter()
-                .map(|text| self.index(FrameRow { name: text.clone(), file: None, line: None }))
+                .map(|text| self.intern_frame(FrameRow { name: text.clone(), file: None, line: None }))
                 .collect(),
         };
         stack.reverse();
         stack
     }
 
-    fn index(&mut self, row: FrameRow) -> usize {
+    fn intern_frame(&mut self, row: FrameRow) -> usize {
         let next = self.rows.len();
         let index = *self.indices.entry(row.clone()).or_insert(next);
         if index == next {

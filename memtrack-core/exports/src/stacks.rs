@@ -37,7 +37,7 @@ impl<'a> Stacks<'a> {
     }
 
     /// Returns the stack, or the texts that take its place, for blocks with this origin.
-    pub(crate) fn stack(&mut self, origin: Origin, symbols: &mut Symbolizer) -> ExportedStack {
+    pub(crate) fn look_up(&mut self, origin: Origin, symbols: &mut Symbolizer) -> ExportedStack {
         match (origin, origin.stack_placeholder()) {
             (Origin::Allocated(stack), _) => {
                 let keys = self.snapshot.frame_keys(stack);

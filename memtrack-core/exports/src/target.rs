@@ -40,7 +40,7 @@ impl Target {
 pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     target_of_name(&name)?.ok_or_else(|| {
-        format!("the name must end in {}, followed by .gz or .zst to compress it", suffixes_listed())
+        format!("the name must end in {}, followed by .gz or .zst to compress it", format_suffixes())
     })
 }
 
@@ -102,7 +102,7 @@ fn export_by_suffix(name: &str) -> Option<&'static Export> {
 }
 
 /// Formats the usual suffixes of file names for a message, as `.pickle, .json, …`.
-fn suffixes_listed() -> String {
+fn format_suffixes() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
     let suffixes = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
     join_with_or(suffixes.map(|suffix| format!(".{suffix}")))
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_matching_suffix_selects_the_target() {
+    fn longest_matching_suffix_selects_target() {
         let of = |name: &str| name_and_suffix(target_of(Path::new(name)));
         for (name, format, suffix) in [
             ("a.json", "json", "json"),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_beyond_the_budget_are_stored_uncompressed_and_refused_when_packed() {
+    fn zeros_beyond_budget_are_stored_uncompressed_and_refused_when_packed() {
         let mut budget = Budget::default();
         let zeros = vec![0; 12 << 20];
         let mut out = Vec::new();

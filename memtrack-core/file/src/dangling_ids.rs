@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_table_is_unchanged() {
+    fn valid_table_is_unchanged() {
         let mut table = rows(&[0, 3, 1, 0, 2]);
         let (before, mut cut) = (table.clone(), 0);
         cut_scope_cycles(&mut table, &mut cut);

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_line_accepts_no_tensor_and_stays_valid() {
+    fn full_line_accepts_no_tensor_and_stays_valid() {
         let mut line = OperatorLine::inputs();
         let fitted =
             (0..1000).take_while(|&identity| line.with(&info(identity, &[usize::MAX; 12]), false)).count();

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn remaining_parts_contain_the_live_blocks_and_the_sums_of_all_events() {
+    fn remaining_parts_contain_live_blocks_and_sums_of_all_events() {
         let [first, second, third] = parts();
         let all = [&first[..], &second, &third].concat();
         let (whole, report) = load_from(&all[..]).unwrap();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_with_an_end_mark_is_finished() {
+    fn recording_with_end_mark_is_finished() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.memtrack");
         let is_unfinished_with = |bytes: &[u8]| {

@@ -334,7 +334,7 @@ mod tests {
     use memtrack_model::event::{Action, Event};
 
     #[test]
-    fn a_recording_unpacks_to_no_more_than_its_compressed_file_allows() {
+    fn recording_unpacks_to_no_more_than_its_compressed_file_allows() {
         let mut snapshot = Snapshot::default();
         for ticks in 0..2_000_000 {
             snapshot.events.push(&Event {

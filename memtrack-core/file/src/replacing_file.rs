@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_old_content_stays_until_commit() {
+    fn old_content_stays_until_commit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.txt");
         fs::write(&path, "old").unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_dropped_before_commit_is_removed() {
+    fn file_dropped_before_commit_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = ReplacingFile::create(&folder.path().join("a.txt")).unwrap();
         file.write_all(b"half").unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_not_a_target() {
+    fn folder_is_not_target() {
         let folder = tempfile::tempdir().unwrap();
         assert!(ReplacingFile::create(folder.path()).is_err());
     }
@@ -212,7 +212,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_replaced_file_keeps_its_mode() {
+    fn replaced_file_keeps_its_mode() {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_precedes_the_extension_of_the_format() {
+    fn tag_precedes_extension_of_format() {
         for (name, expected) in [
             ("a.pickle", "a.1.pickle"),
             ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_or_truncated_number_is_malformed() {
+    fn overlong_or_truncated_number_is_malformed() {
         assert_eq!(Bytes(&[0xff; 10]).read_number(), Err(Malformed));
         assert_eq!(
             Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).read_number(),

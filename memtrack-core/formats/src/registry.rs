@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_recognised_by_the_row_that_wrote_them() {
+    fn files_are_recognised_by_row_that_wrote_them() {
         let mut names = NoNames;
         for row in &FORMATS {
             let mut file = Vec::new();

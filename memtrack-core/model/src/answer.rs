@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_has_no_number() {
+    fn host_has_no_number() {
         let shown = |device: DeviceAnswer| (device.number, device.kind, device.name);
         let named =
             |ordinal, name, is_host, is_pinned| shown(DeviceAnswer::new(ordinal, name, is_host, is_pinned));

@@ -43,13 +43,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escaped_text_cannot_end_an_element_a_quote_or_a_section() {
+    fn escaped_text_cannot_end_element_quote_or_section() {
         let text = escape_text("</script>]]>\"'&\0\u{202e}\u{ffff}\nb", 100);
         assert_eq!(text, "&lt;/script&gt;]]&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}\u{fffd}\nb");
     }
 
     #[test]
-    fn a_long_text_is_cut_and_marked() {
+    fn long_text_is_cut_and_marked() {
         let text = escape_text(&"é".repeat(3000), 11);
         assert_eq!(text, "ééééé… (5.8 KiB of text left out)");
         assert_eq!(escape_line("a\nb", 10), "a b");

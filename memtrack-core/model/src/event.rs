@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_48_bytes() {
+    fn event_is_48_bytes() {
         assert_eq!(size_of::<Event>(), 48);
     }
 
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_class_does_not_change_the_flags() {
+    fn interval_class_does_not_change_flags() {
         let flags = EventFlags::SAMPLED.with_interval_class(15);
         assert!(flags.contains(EventFlags::SAMPLED));
         assert_eq!((flags.interval_class(), interval_of_class(15)), (15, 8 << 20));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_the_inverse_of_the_sampling_probability() {
+    fn weight_is_inverse_of_sampling_probability() {
         assert!((sampling_weight(1, 1000) - 1000.5).abs() < 0.1);
         assert!((sampling_weight(1 << 40, 1000) - 1.0).abs() < 1e-9);
     }

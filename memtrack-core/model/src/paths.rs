@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_both_systems_have_the_same_last_part() {
+    fn paths_of_both_systems_have_same_last_part() {
         for path in
             ["D:\\lm\\model.py", "D:/lm/model.py", "/home/me/lm/model.py", "lm\\sub/model.py", "model.py"]
         {

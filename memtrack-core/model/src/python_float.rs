@@ -54,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_parses_to_the_same_number(number in any::<f64>()) {
+        fn text_parses_to_same_number(number in any::<f64>()) {
             prop_assert_eq!(python_float_repr(number).parse::<f64>().unwrap(), number);
         }
     }

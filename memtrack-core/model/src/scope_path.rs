@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_named_as_memory_tracker_names_them() {
+    fn operator_names_match_memory_tracker() {
         let named = |scopes| operator_name_of(scopes).unwrap();
         assert_eq!(named(&[(Operator, "op")]), ".op");
         assert_eq!(named(&[(Root, "Net"), (Operator, "op")]), ".forward.op");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_row_is_read_like_a_live_scope() {
+    fn table_row_is_read_like_live_scope() {
         let row = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
         let mut table = ScopeTable::default();
         table.rows.extend([row(0, Module, "encoder"), row(1, Operator, "matmul")]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_table_does_not_hang() {
+    fn damaged_table_does_not_hang() {
         let mut table = ScopeTable::default();
         table.rows.push(Scope { parent: ScopeId(1), kind: Module, name: "self".into() });
         assert_eq!(table.outwards(ScopeId(1)).count(), 1);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_of_one_has_no_plural_s() {
+    fn count_of_one_has_no_plural_s() {
         assert_eq!((counted(1, "segment"), counted(0, "event")), ("1 segment".into(), "0 events".into()));
         assert_eq!(counted(2_000, "block"), "2,000 blocks");
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_do_not_reach_a_terminal() {
+    fn control_characters_do_not_reach_terminal() {
         assert_eq!(printable("a\nb\u{1b}[2Jü"), "a\u{fffd}b\u{fffd}[2Jü");
     }
 

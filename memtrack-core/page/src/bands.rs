@@ -80,7 +80,7 @@ impl Bands {
         if scopes.open.last().map_or(ScopeId::NONE, |open| open.scope) == scope {
             return;
         }
-        let path = path(snapshot, scope);
+        let path = scope_path(snapshot, scope);
         let same = scopes.open.iter().zip(&path).take_while(|(open, scope)| open.scope == **scope).count();
         self.close(snapshot, scopes, thread, same, texts);
         for &scope in &path[same..] {
@@ -161,7 +161,7 @@ impl Bands {
                     let to = times.partition_point(|&at| at <= time);
                     // A range that contains no event has no place among the events.
                     if from < to {
-                        let name = texts.string(name);
+                        let name = texts.add_string(name);
                         let (from, to) = (from as u32, to as u32 - 1);
                         self.bands.push(Band { from, to, depth, thread: 0, name, kind: PROFILER_KIND });
                     }
@@ -172,22 +172,22 @@ impl Bands {
     }
 
     /// Returns the bands as columns.
-    pub(crate) fn columns(mut self) -> Columns {
+    pub(crate) fn into_columns(mut self) -> Columns {
         self.bands.sort_by_key(|band| (band.from, band.depth));
         let bands = &self.bands;
         let mut columns = Columns::default();
-        columns.delta("from", bands.iter().map(|band| band.from.into()));
-        columns.delta("to", bands.iter().map(|band| band.to.into()));
-        columns.varint("depth", bands.iter().map(|band| band.depth as u64));
-        columns.varint("thread", bands.iter().map(|band| band.thread));
-        columns.varint("name", bands.iter().map(|band| band.name));
-        columns.varint("kind", bands.iter().map(|band| band.kind));
+        columns.add_deltas("from", bands.iter().map(|band| band.from.into()));
+        columns.add_deltas("to", bands.iter().map(|band| band.to.into()));
+        columns.add_varints("depth", bands.iter().map(|band| band.depth as u64));
+        columns.add_varints("thread", bands.iter().map(|band| band.thread));
+        columns.add_varints("name", bands.iter().map(|band| band.name));
+        columns.add_varints("kind", bands.iter().map(|band| band.kind));
         columns
     }
 }
 
 /// Returns a scope and its ancestors, outermost first.
-fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
+fn scope_path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
     let mut at = scope;
@@ -206,7 +206,7 @@ mod tests {
     use memtrack_model::snapshot::Scope;
 
     #[test]
-    fn a_band_lasts_from_the_first_to_the_last_event_of_its_thread_in_a_scope() {
+    fn band_lasts_from_first_to_last_event_in_scope() {
         let mut snapshot = Snapshot::default();
         for (parent, kind, name) in [
             (0, ScopeKind::Root, "model"),

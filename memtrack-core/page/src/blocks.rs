@@ -61,7 +61,7 @@ pub(crate) struct BlockLifetimes {
 }
 
 /// Returns the blocks of `device`, whose events are `rows` of the snapshot.
-pub(crate) fn lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> BlockLifetimes {
+pub(crate) fn find_lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> BlockLifetimes {
     let mut builder = LifetimeBuilder { snapshot, ended: Vec::new(), live: HashMap::default() };
     for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
         let weighed = snapshot.weighed_block(row);
@@ -85,7 +85,7 @@ pub(crate) fn lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> 
     for (event, &row) in rows.iter().enumerate().rev() {
         of_event[event] = builder.undo(event as u32, row as usize, &mut started);
     }
-    builder.in_order(started, of_event)
+    builder.into_ordered(started, of_event)
 }
 
 /// The lifetimes found so far while events are being undone.
@@ -169,7 +169,7 @@ impl LifetimeBuilder<'_> {
 
     /// Returns the lifetimes in the order in which the picture stacks them. Blocks older than the trace come first, and
     /// among these, the ones that live longest are at the bottom, so that few blocks move when one is freed.
-    fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> BlockLifetimes {
+    fn into_ordered(self, started: Vec<u32>, mut of_event: Vec<u32>) -> BlockLifetimes {
         let mut older: Vec<u32> = self.live.into_values().collect();
         let key = |&number: &u32| {
             let life = &self.ended[number as usize];
@@ -228,7 +228,7 @@ mod tests {
 
     /// Returns the live blocks before the first event and after each event, and whether their frees are pending, by
     /// undoing each event from the end as PyTorch's viewer does.
-    fn undone(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
+    fn undo_all(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
         let mut live = held.clone();
         let mut states = vec![live.clone()];
         for (action, address) in events.iter().rev() {
@@ -257,14 +257,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn live_blocks_are_those_that_undoing_the_events_leaves(
+        fn live_blocks_match_undone_events(
             events in prop::collection::vec(event(), 0..40),
             held in prop::collection::btree_map(1..6u64, any::<bool>(), 0..5),
         ) {
             let (snapshot, rows) = snapshot(&events, &held);
-            let BlockLifetimes { lifetimes, of_event } = lifetimes(&snapshot, DEVICE, &rows);
+            let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&snapshot, DEVICE, &rows);
             prop_assert!(lifetimes.is_sorted_by_key(|life| life.start));
-            for (state, event) in undone(&events, &held).iter().zip(-1..) {
+            for (state, event) in undo_all(&events, &held).iter().zip(-1..) {
                 let live = lifetimes.iter().filter(|life| {
                     life.start.map_or(-1, i64::from) <= event && life.end.is_none_or(|end| event < i64::from(end))
                 });
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_the_size_and_flags_of_its_source() {
+    fn block_has_size_and_flags_of_its_source() {
         use Action::{Alloc, FreeCompleted, FreeRequested};
         let events = [
             (FreeRequested, 1),
@@ -293,7 +293,7 @@ mod tests {
             (FreeCompleted, 3),
         ];
         let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
-        let BlockLifetimes { lifetimes, of_event } = lifetimes(&snapshot, DEVICE, &rows);
+        let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&snapshot, DEVICE, &rows);
         let actual: Vec<_> = lifetimes
             .iter()
             .map(|life| (life.address, life.bytes, life.flags, life.start, life.end))

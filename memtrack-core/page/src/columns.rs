@@ -36,34 +36,38 @@ pub(crate) struct Columns {
 
 impl Columns {
     /// Appends a column of bytes.
-    pub(crate) fn bytes(&mut self, name: &'static str, values: impl IntoIterator<Item = u8>) {
+    pub(crate) fn add_bytes(&mut self, name: &'static str, values: impl IntoIterator<Item = u8>) {
         let from = self.bytes.len();
         self.bytes.extend(values);
         self.columns.push(Column { name, code: Code::U8, count: self.bytes.len() - from });
     }
 
     /// Appends a column of numbers, encoded so that small ones take few bytes.
-    pub(crate) fn varint<T: Into<u64>>(&mut self, name: &'static str, values: impl IntoIterator<Item = T>) {
-        let count = values.into_iter().map(|value| self.push(value.into())).count();
+    pub(crate) fn add_varints<T: Into<u64>>(
+        &mut self,
+        name: &'static str,
+        values: impl IntoIterator<Item = T>,
+    ) {
+        let count = values.into_iter().map(|value| self.push_varint(value.into())).count();
         self.columns.push(Column { name, code: Code::Varint, count });
     }
 
     /// Appends a column of numbers, encoded as differences from the previous number modulo 2^64.
-    pub(crate) fn delta(&mut self, name: &'static str, values: impl IntoIterator<Item = u64>) {
+    pub(crate) fn add_deltas(&mut self, name: &'static str, values: impl IntoIterator<Item = u64>) {
         let mut before = 0u64;
         let mut next = |value: u64| {
             let step = value.wrapping_sub(before) as i64;
             before = value;
-            self.push((step << 1 ^ step >> 63) as u64);
+            self.push_varint((step << 1 ^ step >> 63) as u64);
         };
         let count = values.into_iter().map(&mut next).count();
         self.columns.push(Column { name, code: Code::Delta, count });
     }
 
     /// Appends a column of texts.
-    pub(crate) fn text<S: AsRef<str>>(&mut self, name: &'static str, texts: &[S]) {
+    pub(crate) fn add_texts<S: AsRef<str>>(&mut self, name: &'static str, texts: &[S]) {
         for text in texts {
-            self.push(text.as_ref().len() as u64);
+            self.push_varint(text.as_ref().len() as u64);
         }
         for text in texts {
             self.bytes.extend_from_slice(text.as_ref().as_bytes());
@@ -71,7 +75,7 @@ impl Columns {
         self.columns.push(Column { name, code: Code::Text, count: texts.len() });
     }
 
-    fn push(&mut self, mut value: u64) {
+    fn push_varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
             value >>= 7;
@@ -113,14 +117,14 @@ mod tests {
     #[test]
     fn numbers_take_few_bytes_and_steps_wrap() {
         let mut columns = Columns::default();
-        columns.varint("a", [0u64, 127, 128, u64::MAX]);
+        columns.add_varints("a", [0u64, 127, 128, u64::MAX]);
         assert_eq!(columns.bytes.len(), 1 + 1 + 2 + 10);
         columns.bytes.clear();
-        columns.delta("b", [u64::MAX, 0, 5, 3]);
+        columns.add_deltas("b", [u64::MAX, 0, 5, 3]);
         // The steps are -1, 1, 5 and -2.
         assert_eq!(columns.bytes, [1, 2, 10, 3]);
         columns.bytes.clear();
-        columns.text("c", &["", "é"]);
+        columns.add_texts("c", &["", "é"]);
         assert_eq!(columns.bytes, [0, 2, 0xc3, 0xa9]);
         assert_eq!(columns.columns.iter().map(|column| column.count).collect::<Vec<_>>(), [4, 4, 2]);
     }

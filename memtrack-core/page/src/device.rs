@@ -1,14 +1,14 @@
 //! Builds the tables for a snapshot's devices.
 
 use crate::bands::Bands;
-use crate::blocks::{BlockLifetime, BlockLifetimes, NONE, lifetimes};
+use crate::blocks::{BlockLifetime, BlockLifetimes, NONE, find_lifetimes};
 use crate::columns::{Columns, Section};
-use crate::first::{most_important_first, sentences};
+use crate::first::{build_sentences, order_by_importance};
 use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
 use crate::held::FinalRows;
 use crate::inferred::DeviceCategories;
-use crate::pieces::{Piece, pieces};
-use crate::settings::settings;
+use crate::pieces::{Piece, find_pieces};
+use crate::settings::settings_to_json;
 use crate::texts::Texts;
 use crate::{Page, View};
 use memtrack_model::event::{Action, DeviceId};
@@ -27,7 +27,11 @@ const MAX_CATEGORIES: usize = 250;
 const MAX_STREAMS_AND_POOLS: usize = 60_000;
 
 /// Creates the page for a whole snapshot.
-pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&InferredCategories>) -> Page {
+pub(crate) fn build_page(
+    snapshot: &PytorchSnapshot,
+    name: &str,
+    inferred: Option<&InferredCategories>,
+) -> Page {
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);
@@ -62,7 +66,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
             devices.push(head);
         }
     }
-    unpacked[0] = texts.columns();
+    unpacked[0] = texts.into_columns();
     let head = Head {
         format: FORMAT,
         memtrack: env!("CARGO_PKG_VERSION"),
@@ -72,15 +76,15 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
         start_us,
         since: snapshot.seconds_since().name(),
         has_time,
-        settings: settings(snapshot, pytorch),
+        settings: settings_to_json(snapshot, pytorch),
         first: Vec::new(),
         devices,
     };
-    Page { head, sections: pack(unpacked) }
+    Page { head, sections: pack_sections(unpacked) }
 }
 
 /// Compresses the sections in parallel, on all cores of the machine.
-fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
+fn pack_sections(unpacked: Vec<Columns>) -> Vec<Section> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let queue = std::sync::Mutex::new(unpacked.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
@@ -150,32 +154,32 @@ impl DeviceTables<'_> {
         unpacked: &mut Vec<Columns>,
     ) -> Option<DeviceHead> {
         let is_heap = self.snapshot.is_heap(self.id);
-        let BlockLifetimes { lifetimes, of_event } = lifetimes(self.snapshot, self.id, self.rows);
+        let BlockLifetimes { lifetimes, of_event } = find_lifetimes(self.snapshot, self.id, self.rows);
         // A heap reserves nothing. In PyTorch's format, its segments are its blocks.
-        let pieces = if is_heap { Vec::new() } else { pieces(self.snapshot, self.id, self.rows) };
+        let pieces = if is_heap { Vec::new() } else { find_pieces(self.snapshot, self.id, self.rows) };
         if self.rows.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
             return None;
         }
         let mut names = DeviceNames::default();
         let final_rows = FinalRows::of(self.snapshot, self.pytorch, self.id);
         let next = unpacked.len();
-        let (blocks, inferred) = self.blocks(&lifetimes, &final_rows, &mut names, texts);
+        let (blocks, inferred) = self.build_blocks(&lifetimes, &final_rows, &mut names, texts);
         unpacked.push(blocks);
-        unpacked.push(self.events(&lifetimes, &of_event, &pieces, texts));
-        unpacked.push(self.pieces(&pieces, &final_rows, &mut names, texts));
+        unpacked.push(self.build_events(&lifetimes, &of_event, &pieces, texts));
+        unpacked.push(self.build_pieces(&pieces, &final_rows, &mut names, texts));
         let mut bands = Bands::of(self.snapshot, self.rows, texts);
         bands.annotate(self.snapshot, self.pytorch, self.id, self.rows, texts);
         let markers = std::mem::take(&mut bands.markers);
-        unpacked.push(bands.columns());
+        unpacked.push(bands.into_columns());
         let action = |row: u32| self.snapshot.events.action[row as usize];
         let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
-        let mut first =
-            summary.map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows));
-        let at_peak = inferred.as_ref().and_then(|found| found.at_peak(&lifetimes, self.rows.len()));
+        let mut first = summary
+            .map_or_else(Vec::new, |summary| build_sentences(summary, self.snapshot, self.id, self.rows));
+        let at_peak = inferred.as_ref().and_then(|found| found.peak_sentence(&lifetimes, self.rows.len()));
         let is_colored = !names.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
         first.extend(at_peak);
-        let mut first = most_important_first(first);
-        first.splice(0..0, self.contradiction(&of_event));
+        let mut first = order_by_importance(first);
+        first.splice(0..0, self.format_contradiction(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
         Some(DeviceHead {
@@ -206,7 +210,7 @@ impl DeviceTables<'_> {
     }
 
     /// Returns the sentence about allocations that contradict the rest of the file, if there are any.
-    fn contradiction(&self, of_event: &[u32]) -> Option<Sentence> {
+    fn format_contradiction(&self, of_event: &[u32]) -> Option<Sentence> {
         let (mut blocks, mut bytes) = (0, 0u64);
         for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
             if self.snapshot.events.action[row as usize] == Action::Alloc {
@@ -221,12 +225,12 @@ impl DeviceTables<'_> {
         (blocks > 0).then(|| Sentence { title: "Not shown".to_owned(), text: text(), show: None })
     }
 
-    fn row(&self, event: u32) -> usize {
+    fn event_row(&self, event: u32) -> usize {
         self.rows[event as usize] as usize
     }
 
     /// Returns the section of blocks and, if the file has no categories, the inferred categories.
-    fn blocks(
+    fn build_blocks(
         &self,
         lifetimes: &[BlockLifetime],
         final_rows: &FinalRows,
@@ -242,7 +246,7 @@ impl DeviceTables<'_> {
             let block = life
                 .final_row
                 .and_then(|row| final_rows.blocks.get(&self.snapshot.blocks[row as usize].address));
-            let event = life.start.or(life.end).map(|event| self.row(event));
+            let event = life.start.or(life.end).map(|event| self.event_row(event));
             let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
             let pool = named_pool.or_else(|| final_rows.pool(self.pytorch, life.address));
             pools.push(
@@ -264,7 +268,7 @@ impl DeviceTables<'_> {
                 1 + names.categories.index_of(category, MAX_CATEGORIES, name)
             });
             let sources = (text(Key::UserMetadata), text(Key::CompileContext));
-            let note = *known_notes.entry(sources).or_insert_with(|| self.note(sources, texts));
+            let note = *known_notes.entry(sources).or_insert_with(|| self.add_note(sources, texts));
             if note != 0 {
                 notes.push((place as u64, note));
             }
@@ -285,37 +289,37 @@ impl DeviceTables<'_> {
             categories.clone_from(&found.by_lifetime);
         }
         let mut columns = Columns::default();
-        columns.delta("start", lifetimes.iter().map(|life| start_code(life.start)));
-        columns.varint("life", lifetimes.iter().map(|life| life_code(life.start, life.end)));
-        columns.varint(
+        columns.add_deltas("start", lifetimes.iter().map(|life| start_code(life.start)));
+        columns.add_varints("life", lifetimes.iter().map(|life| life_code(life.start, life.end)));
+        columns.add_varints(
             "pending",
             lifetimes.iter().map(|life| {
                 life.pending_from().map_or(0, |from| (1 + from - life.start.map_or(-1, i64::from)) as u64)
             }),
         );
-        columns.varint("size", lifetimes.iter().map(|life| life.bytes));
-        let stacks: Vec<u32> = lifetimes.iter().map(|life| texts.stack(life.stack)).collect();
-        columns.varint("stack", stacks);
-        columns.delta("address", lifetimes.iter().map(|life| life.address));
+        columns.add_varints("size", lifetimes.iter().map(|life| life.bytes));
+        let stacks: Vec<u32> = lifetimes.iter().map(|life| texts.add_stack(life.stack)).collect();
+        columns.add_varints("stack", stacks);
+        columns.add_deltas("address", lifetimes.iter().map(|life| life.address));
         let streams = lifetimes.iter().map(|life| {
             names.streams.index_of(life.stream, MAX_STREAMS_AND_POOLS, || life.stream.to_string())
         });
-        columns.varint("stream", streams);
-        columns.varint("pool", pools);
+        columns.add_varints("stream", streams);
+        columns.add_varints("pool", pools);
         if !names.categories.names.is_empty() {
-            columns.varint("category", categories);
+            columns.add_varints("category", categories);
         }
-        columns.varint("flags", lifetimes.iter().map(|life| life.flags));
-        columns.delta("note_block", notes.iter().map(|note| note.0));
-        columns.varint("note_text", notes.iter().map(|note| note.1));
-        columns.delta("final_block", finals.iter().map(|last| last.0));
-        columns.varint("final_bytes", finals.iter().map(|last| last.1));
+        columns.add_varints("flags", lifetimes.iter().map(|life| life.flags));
+        columns.add_deltas("note_block", notes.iter().map(|note| note.0));
+        columns.add_varints("note_text", notes.iter().map(|note| note.1));
+        columns.add_deltas("final_block", finals.iter().map(|last| last.0));
+        columns.add_varints("final_bytes", finals.iter().map(|last| last.1));
         (columns, inferred)
     }
 
     /// Returns the number of the text that contains the user's and the compiler's notes on a block, or 0 if there is
     /// none.
-    fn note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
+    fn add_note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
         let mut lines = Vec::new();
         if metadata != StringId::EMPTY {
             lines.push(format!("User metadata: {}", self.snapshot.strings.get(metadata)));
@@ -344,7 +348,7 @@ impl DeviceTables<'_> {
         (!lines.is_empty()).then(|| format!("Forward pass, where this was created:\n{}", lines.join("\n")))
     }
 
-    fn pieces(
+    fn build_pieces(
         &self,
         pieces: &[Piece],
         final_rows: &FinalRows,
@@ -352,20 +356,20 @@ impl DeviceTables<'_> {
         texts: &mut Texts<'_>,
     ) -> Columns {
         let mut columns = Columns::default();
-        columns.delta("start", pieces.iter().map(|piece| start_code(piece.start)));
-        columns.varint("life", pieces.iter().map(|piece| life_code(piece.start, piece.end)));
-        columns.varint("size", pieces.iter().map(|piece| piece.bytes));
-        let stacks: Vec<u32> = pieces.iter().map(|piece| texts.stack(piece.stack)).collect();
-        columns.varint("stack", stacks);
-        columns.delta("address", pieces.iter().map(|piece| piece.address));
+        columns.add_deltas("start", pieces.iter().map(|piece| start_code(piece.start)));
+        columns.add_varints("life", pieces.iter().map(|piece| life_code(piece.start, piece.end)));
+        columns.add_varints("size", pieces.iter().map(|piece| piece.bytes));
+        let stacks: Vec<u32> = pieces.iter().map(|piece| texts.add_stack(piece.stack)).collect();
+        columns.add_varints("stack", stacks);
+        columns.add_deltas("address", pieces.iter().map(|piece| piece.address));
         let streams = pieces.iter().map(|piece| {
             names.streams.index_of(piece.stream, MAX_STREAMS_AND_POOLS, || piece.stream.to_string())
         });
-        columns.varint("stream", streams);
+        columns.add_varints("stream", streams);
         let pools: Vec<u32> = pieces
             .iter()
             .map(|piece| {
-                let event = piece.start.or(piece.end).map(|event| self.row(event));
+                let event = piece.start.or(piece.end).map(|event| self.event_row(event));
                 let named_pool = event.and_then(|row| self.pytorch.events.named_pool(row, Key::PoolId));
                 let pool = named_pool.or_else(|| final_rows.pool(self.pytorch, piece.address));
                 pool.map_or(0, |pool| {
@@ -373,12 +377,12 @@ impl DeviceTables<'_> {
                 })
             })
             .collect();
-        columns.varint("pool", pools);
-        columns.varint("flags", pieces.iter().map(|piece| piece.flags));
+        columns.add_varints("pool", pools);
+        columns.add_varints("flags", pieces.iter().map(|piece| piece.flags));
         columns
     }
 
-    fn events(
+    fn build_events(
         &self,
         lifetimes: &[BlockLifetime],
         of_event: &[u32],
@@ -393,7 +397,7 @@ impl DeviceTables<'_> {
             let row = row as usize;
             let action = events.action[row];
             let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
-            stacks.push(if block_has_stack { 0 } else { texts.stack(events.stack[row]) });
+            stacks.push(if block_has_stack { 0 } else { texts.add_stack(events.stack[row]) });
             let (address, bytes) = match action {
                 // An unknown number of free bytes is written as the largest possible number.
                 Action::Oom => {
@@ -402,8 +406,8 @@ impl DeviceTables<'_> {
                 _ => (events.address[row], self.snapshot.weighed_event(row).bytes),
             };
             let text = match action {
-                Action::Annotate => texts.string(self.pytorch.events.text(row, Key::UserMetadata)),
-                Action::Other => self.other_action(row, texts),
+                Action::Annotate => texts.add_string(self.pytorch.events.text(row, Key::UserMetadata)),
+                Action::Other => self.add_other_action(row, texts),
                 _ => 0,
             };
             if sizes_by_event[event] != Some((address, bytes)) || text != 0 {
@@ -412,26 +416,26 @@ impl DeviceTables<'_> {
         }
         let mut columns = Columns::default();
         let rows = || self.rows.iter().map(|&row| row as usize);
-        columns.bytes("action", rows().map(|row| events.action[row] as u8));
+        columns.add_bytes("action", rows().map(|row| events.action[row] as u8));
         if self.has_time {
-            columns.delta("time", rows().map(|row| events.ticks[row].wrapping_sub(self.start_us)));
+            columns.add_deltas("time", rows().map(|row| events.ticks[row].wrapping_sub(self.start_us)));
         }
-        columns.varint("stack", stacks);
-        columns.varint("scope", rows().map(|row| events.scope[row].0));
-        columns.varint("thread", rows().map(|row| events.thread[row].0));
+        columns.add_varints("stack", stacks);
+        columns.add_varints("scope", rows().map(|row| events.scope[row].0));
+        columns.add_varints("thread", rows().map(|row| events.thread[row].0));
         let threads: Vec<&str> = self.snapshot.threads.iter().map(|thread| &*thread.name).collect();
-        columns.text("threads", if threads.is_empty() { &[""] } else { &threads[..] });
-        columns.delta("odd_event", odd.iter().map(|odd| odd.0));
-        columns.delta("odd_address", odd.iter().map(|odd| odd.1));
-        columns.varint("odd_size", odd.iter().map(|odd| odd.2));
-        columns.varint("odd_text", odd.iter().map(|odd| odd.3));
+        columns.add_texts("threads", if threads.is_empty() { &[""] } else { &threads[..] });
+        columns.add_deltas("odd_event", odd.iter().map(|odd| odd.0));
+        columns.add_deltas("odd_address", odd.iter().map(|odd| odd.1));
+        columns.add_varints("odd_size", odd.iter().map(|odd| odd.2));
+        columns.add_varints("odd_text", odd.iter().map(|odd| odd.3));
         columns
     }
 
     /// Returns the number of the text for an action for which memtrack has no name.
-    fn other_action(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
+    fn add_other_action(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
-            Some(Value::Str(id)) => texts.string(id),
+            Some(Value::Str(id)) => texts.add_string(id),
             Some(value) => texts.intern(value.type_name()),
             None => 0,
         }
@@ -478,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_the_limit_new_names_are_others() {
+    fn names_beyond_limit_are_merged_as_others() {
         let mut places = NameTable::default();
         let of = |places: &mut NameTable<u64>, key: u64| places.index_of(key, 2, || format!("name {key}"));
         let found: Vec<u32> = [7, 8, 7, 9, 8, 10].map(|key| of(&mut places, key)).to_vec();

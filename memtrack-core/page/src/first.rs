@@ -19,7 +19,7 @@ const MOST_RESERVED: &str = "Reserved peak";
 pub(crate) const BY_CATEGORY: &str = "Peak by category";
 
 /// Returns the sentences about a device, whose events are `rows` of the snapshot.
-pub(crate) fn sentences(
+pub(crate) fn build_sentences(
     summary: &DeviceSummary,
     snapshot: &Snapshot,
     device: DeviceId,
@@ -79,11 +79,11 @@ pub(crate) fn sentences(
         let title = if place == 0 { LOOK_FIRST_AT } else { "" };
         sentences.push(Sentence { title: title.to_owned(), text, show });
     }
-    most_important_first(sentences)
+    order_by_importance(sentences)
 }
 
 /// Moves the most important lines to the front, because the summary itself starts with the present state.
-pub(crate) fn most_important_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
+pub(crate) fn order_by_importance(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
         "Made of" | MOST_RESERVED | BY_CATEGORY => 1,
@@ -126,13 +126,13 @@ fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
     });
     Sentence {
         title: title.to_owned(),
-        text: format!("{bytes} ({share}) in {blocks}, which {}", plural(origin, row.count)),
+        text: format!("{bytes} ({share}) in {blocks}, which {}", to_plural(origin, row.count)),
         show: Some(PageState { view: Some("timeline"), event: Some(peak), query }),
     }
 }
 
 /// Changes the verb of a phrase about one block to the plural if there are several `blocks`.
-fn plural(origin: String, blocks: u64) -> String {
+fn to_plural(origin: String, blocks: u64) -> String {
     if blocks == 1 {
         return origin;
     }

@@ -17,7 +17,7 @@ const SCRIPT_SHA256: &str = include_str!("../viewer/dist/viewer.sha256");
 
 /// Writes a page with all its tables.
 pub(crate) fn write(page: &Page, mut out: impl Write) -> io::Result<()> {
-    begin(page, false, &mut out)?;
+    write_start(page, false, &mut out)?;
     for (number, section) in page.sections.iter().enumerate() {
         write!(out, "<script type=\"text/plain\" id=\"memtrack-section-{number}\">")?;
         // Encode in chunks, so that the base64 text is never in memory as a whole.
@@ -26,16 +26,16 @@ pub(crate) fn write(page: &Page, mut out: impl Write) -> io::Result<()> {
         }
         out.write_all(b"</script>\n")?;
     }
-    end(out)
+    write_end(out)
 }
 
 /// Writes a page without its tables, which it requests from a server.
 pub(crate) fn write_served(page: &Page, mut out: impl Write) -> io::Result<()> {
-    begin(page, true, &mut out)?;
-    end(out)
+    write_start(page, true, &mut out)?;
+    write_end(out)
 }
 
-fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
+fn write_start(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
     let script = SCRIPT_SHA256.trim();
     let connect = if served { "connect-src 'self'; " } else { "" };
     write!(
@@ -61,7 +61,7 @@ fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"</script>\n")
 }
 
-fn end(mut out: impl Write) -> io::Result<()> {
+fn write_end(mut out: impl Write) -> io::Result<()> {
     write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n")?;
     out.flush()
 }
@@ -78,7 +78,7 @@ mod tests {
     use base64::Engine as _;
 
     #[test]
-    fn the_script_cannot_end_its_element_and_has_a_checksum() {
+    fn script_cannot_end_its_element_and_has_checksum() {
         assert!(!SCRIPT.to_ascii_lowercase().contains("</script") && !STYLE.contains("</style"));
         assert_eq!(STANDARD.decode(SCRIPT_SHA256.trim()).unwrap().len(), 32);
     }

@@ -53,7 +53,7 @@ impl DeviceCategories {
 
     /// Returns the sentence about the categories at the peak, if they cover more than half of the memory that is live
     /// then. `events` is the number of events on the device.
-    pub(crate) fn at_peak(&self, lifetimes: &[BlockLifetime], events: usize) -> Option<Sentence> {
+    pub(crate) fn peak_sentence(&self, lifetimes: &[BlockLifetime], events: usize) -> Option<Sentence> {
         let mut changes = vec![0i128; events + 1];
         for life in lifetimes {
             changes[life.start.map_or(0, |event| event as usize + 1)] += i128::from(life.bytes);
@@ -101,7 +101,7 @@ impl DeviceCategories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::lifetimes;
+    use crate::blocks::find_lifetimes;
     use memtrack_model::event::{DeviceId, Event};
     use memtrack_model::snapshot::LiveBlock;
 
@@ -150,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_the_categories_of_their_events_or_of_their_final_rows() {
+    fn blocks_have_categories_of_their_events_or_of_their_final_rows() {
         let (snapshot, rows) = (snapshot(), [0, 1, 2]);
-        let lifetimes = lifetimes(&snapshot, DEVICE, &rows).lifetimes;
+        let lifetimes = find_lifetimes(&snapshot, DEVICE, &rows).lifetimes;
         let device = DeviceCategories::of(&found(), &snapshot, &lifetimes, &rows);
         let mut named: Vec<(u64, &str)> = lifetimes
             .iter()
@@ -163,7 +163,7 @@ mod tests {
             .collect();
         named.sort_unstable();
         assert_eq!(named, [(8, "parameter"), (16, "activation"), (32, "gradient")]);
-        let sentence = device.at_peak(&lifetimes, rows.len()).unwrap();
+        let sentence = device.peak_sentence(&lifetimes, rows.len()).unwrap();
         assert_eq!(
             sentence.text,
             "activation 1000 B (99.0 %), gradient 10 B (1.0 %); inferred, the file has no categories"
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn categories_of_less_than_half_of_the_peak_do_not_set_the_colours() {
+    fn categories_of_less_than_half_of_peak_do_not_set_colours() {
         let (snapshot, rows) = (snapshot(), [0, 1, 2]);
-        let lifetimes = lifetimes(&snapshot, DEVICE, &rows).lifetimes;
+        let lifetimes = find_lifetimes(&snapshot, DEVICE, &rows).lifetimes;
         let few = InferredCategories { of_event: vec![1, 0, 0], ..found() };
         let device = DeviceCategories::of(&few, &snapshot, &lifetimes, &rows);
         assert_eq!(device.names.len(), 2);
-        assert_eq!(device.at_peak(&lifetimes, rows.len()), None);
+        assert_eq!(device.peak_sentence(&lifetimes, rows.len()), None);
     }
 }

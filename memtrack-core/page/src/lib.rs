@@ -96,13 +96,13 @@ impl Page {
     ///
     /// This takes time and memory in proportion to the number of events, with about 100 bytes per event.
     pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
-        device::page_of(snapshot, name, None)
+        device::build_page(snapshot, name, None)
     }
 
     /// Creates a page with inferred categories for devices for which the snapshot contains none. The page states that
     /// the categories were inferred.
     pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
-        device::page_of(snapshot, name, Some(categories))
+        device::build_page(snapshot, name, Some(categories))
     }
 
     /// Returns whether the snapshot contains the category of at least one block, as PyTorch's memory profiles do.

@@ -33,7 +33,7 @@ pub(crate) struct Piece {
 
 /// Returns the pieces of `device`, in the order in which they were allocated. The device's events are `rows` of the
 /// snapshot.
-pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
+pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
     let mut reserved = ReservedPieces::default();
     for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
         reserved.insert(Piece {
@@ -54,11 +54,11 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
         let expandable = matches!(events.action[row], Action::SegmentMap | Action::SegmentUnmap);
         match events.action[row] {
             Action::SegmentAlloc | Action::SegmentMap => {
-                reserved.allocated(range, event, Some(events.stack[row]), expandable);
+                reserved.record_allocated(range, event, Some(events.stack[row]), expandable);
             }
             Action::SegmentFree | Action::SegmentUnmap => {
                 // If a piece is reserved there after the return, an event that is not in the trace allocated it again.
-                reserved.allocated(range, event, None, expandable);
+                reserved.record_allocated(range, event, None, expandable);
                 reserved.insert(Piece {
                     start: None,
                     end: Some(event),
@@ -73,7 +73,7 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
             _ => {}
         }
     }
-    reserved.in_order()
+    reserved.into_ordered()
 }
 
 /// The pieces that are reserved at the current event, and those that were allocated after it.
@@ -89,20 +89,20 @@ impl ReservedPieces {
     fn insert(&mut self, piece: Piece) {
         if piece.bytes > 0 {
             // Segments in a file may overlap, although real segments cannot. If they do, the last one counts.
-            self.cut(piece.address, piece.bytes);
+            self.cut_out(piece.address, piece.bytes);
             self.now.insert(piece.address, piece);
         }
     }
 
     /// Records that `event` allocated the pieces in a range.
-    fn allocated(
+    fn record_allocated(
         &mut self,
         (address, bytes): (u64, u64),
         event: u32,
         stack: Option<StackId>,
         expandable: bool,
     ) {
-        for mut piece in self.cut(address, bytes) {
+        for mut piece in self.cut_out(address, bytes) {
             piece.start = Some(event);
             piece.stack = stack.unwrap_or(piece.stack);
             piece.flags |= if expandable { EXPANDABLE } else { 0 };
@@ -111,7 +111,7 @@ impl ReservedPieces {
     }
 
     /// Removes a range and returns the pieces in it. Parts of pieces outside the range stay.
-    fn cut(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
+    fn cut_out(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
         let end = address.saturating_add(bytes);
         let mut found = Vec::new();
         let before = self.now.range(..address).next_back().map(|(&at, _)| at);
@@ -138,7 +138,7 @@ impl ReservedPieces {
 
     /// Returns the pieces in the order in which the picture stacks them. Pieces older than the trace come first, and
     /// among these, the ones that stay reserved longest are at the bottom.
-    fn in_order(self) -> Vec<Piece> {
+    fn into_ordered(self) -> Vec<Piece> {
         let mut older: Vec<Piece> = self.now.into_values().collect();
         older.sort_by_key(|piece| (std::cmp::Reverse(piece.end.unwrap_or(u32::MAX)), piece.address));
         older.into_iter().chain(self.later.into_iter().rev()).collect()
@@ -190,12 +190,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reserved_pieces_are_those_that_undoing_the_events_leaves(
+        fn reserved_pieces_match_undone_events(
             events in prop::collection::vec(step(), 0..30),
             held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
         ) {
             let (snapshot, rows) = snapshot(&events, &held);
-            let pieces = pieces(&snapshot, DEVICE, &rows);
+            let pieces = find_pieces(&snapshot, DEVICE, &rows);
             prop_assert!(pieces.is_sorted_by_key(|piece| piece.start));
             // The reserved bytes, found by undoing the events backwards.
             let mut bytes: BTreeSet<u64> = held.iter().flat_map(|&(at, size)| at..at + size).collect();
@@ -223,11 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_mapped_at_one_time_is_a_piece() {
+    fn memory_mapped_at_one_time_is_piece() {
         use Action::{SegmentMap, SegmentUnmap};
         let events = [(SegmentMap, 0, 4), (SegmentMap, 4, 4), (SegmentUnmap, 2, 2)];
         let (snapshot, rows) = snapshot(&events, &[(0, 2), (4, 4)]);
-        let actual: Vec<_> = pieces(&snapshot, DEVICE, &rows)
+        let actual: Vec<_> = find_pieces(&snapshot, DEVICE, &rows)
             .iter()
             .map(|piece| (piece.address, piece.bytes, piece.start, piece.end))
             .collect();

@@ -8,14 +8,14 @@ use serde_json::json;
 const MAX_DEPTH: usize = 32;
 
 /// Returns the settings in the file, or null if the file contains none.
-pub(crate) fn settings(snapshot: &Snapshot, pytorch: &PyTorch) -> serde_json::Value {
+pub(crate) fn settings_to_json(snapshot: &Snapshot, pytorch: &PyTorch) -> serde_json::Value {
     let value = pytorch.root_value(Key::AllocatorSettings);
-    value.map_or(serde_json::Value::Null, |value| without_memtrack(setting(snapshot, value, 0)))
+    value.map_or(serde_json::Value::Null, |value| remove_memtrack(setting_to_json(snapshot, value, 0)))
 }
 
 /// Converts a setting to JSON. Values that JSON cannot represent become text.
-fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
-    let inner = |value: &Value| setting(snapshot, value, depth + 1);
+fn setting_to_json(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
+    let inner = |value: &Value| setting_to_json(snapshot, value, depth + 1);
     if depth > MAX_DEPTH {
         return json!("…");
     }
@@ -46,7 +46,7 @@ fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Valu
 
 /// Removes the settings that memtrack adds to the files that it writes. The result is null if there are no other
 /// settings.
-fn without_memtrack(mut settings: serde_json::Value) -> serde_json::Value {
+fn remove_memtrack(mut settings: serde_json::Value) -> serde_json::Value {
     match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
         Some((true, true)) => serde_json::Value::Null,
         _ => settings,

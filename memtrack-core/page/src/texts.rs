@@ -39,7 +39,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns the number of a string in the snapshot.
-    pub(crate) fn string(&mut self, id: StringId) -> u32 {
+    pub(crate) fn add_string(&mut self, id: StringId) -> u32 {
         match self.of_string.get(id.index()) {
             None => 0,
             Some(&known) if known != 0 => known,
@@ -63,7 +63,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns the number of a stack in the snapshot, or 0 if the stack has no frames.
-    pub(crate) fn stack(&mut self, id: StackId) -> u32 {
+    pub(crate) fn add_stack(&mut self, id: StackId) -> u32 {
         let frames = self.snapshot.named.get(id);
         match self.of_stack.get(id.index()) {
             Some(&known) if known != 0 => known,
@@ -78,7 +78,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns the section with all requested texts and all scopes.
-    pub(crate) fn columns(mut self) -> Columns {
+    pub(crate) fn into_columns(mut self) -> Columns {
         let mut stack_frames: Vec<u32> = Vec::new();
         for stack in std::mem::take(&mut self.stacks) {
             for &frame in self.snapshot.named.get(stack) {
@@ -93,25 +93,26 @@ impl<'a> Texts<'a> {
         }
         let frames = std::mem::take(&mut self.frames);
         let table = &self.snapshot.frames;
-        let names: Vec<u32> = frames.iter().map(|&frame| self.string(table.name(frame))).collect();
-        let files: Vec<u32> = frames.iter().map(|&frame| self.string(table.filename(frame))).collect();
+        let names: Vec<u32> = frames.iter().map(|&frame| self.add_string(table.name(frame))).collect();
+        let files: Vec<u32> = frames.iter().map(|&frame| self.add_string(table.filename(frame))).collect();
         let scopes = &self.snapshot.scopes.rows;
         let scope_names: Vec<u32> = scopes.iter().map(|scope| self.intern(&scope.name)).collect();
         let stack_lines = self.stack_lines(&frames);
         let lengths = self.stacks.iter().map(|&stack| self.snapshot.named.get(stack).len() as u64);
         let mut columns = Columns::default();
-        columns.text("strings", &self.strings);
-        columns.varint("frame_name", names);
-        columns.varint("frame_file", files);
-        columns.varint("frame_line", frames.iter().map(|&frame| table.line(frame)));
-        columns.bytes("frame_noise", frames.iter().map(|&frame| u8::from(is_internal(&self.frame(frame)))));
-        columns.varint("stack_length", lengths);
-        columns.varint("stack_skip", self.skipped(&frames));
-        columns.varint("stack_line", stack_lines);
-        columns.varint("stack_frames", stack_frames);
-        columns.varint("scope_parent", scopes.iter().map(|scope| scope.parent.0));
-        columns.varint("scope_name", scope_names);
-        columns.varint("scope_kind", scopes.iter().map(|scope| scope.kind as u32));
+        columns.add_texts("strings", &self.strings);
+        columns.add_varints("frame_name", names);
+        columns.add_varints("frame_file", files);
+        columns.add_varints("frame_line", frames.iter().map(|&frame| table.line(frame)));
+        columns
+            .add_bytes("frame_noise", frames.iter().map(|&frame| u8::from(is_internal(&self.frame(frame)))));
+        columns.add_varints("stack_length", lengths);
+        columns.add_varints("stack_skip", self.count_skipped_frames(&frames));
+        columns.add_varints("stack_line", stack_lines);
+        columns.add_varints("stack_frames", stack_frames);
+        columns.add_varints("scope_parent", scopes.iter().map(|scope| scope.parent.0));
+        columns.add_varints("scope_name", scope_names);
+        columns.add_varints("scope_kind", scopes.iter().map(|scope| scope.kind as u32));
         columns
     }
 
@@ -142,7 +143,7 @@ impl<'a> Texts<'a> {
 
     /// Returns, for each stack, how many of its innermost frames only forward the allocation. Reports omit the same
     /// frames.
-    fn skipped(&self, frames: &[FrameId]) -> Vec<u32> {
+    fn count_skipped_frames(&self, frames: &[FrameId]) -> Vec<u32> {
         let role = |frame: &FrameId| {
             let function = self.frame(*frame).function;
             (is_allocator_entry(&function), is_plumbing(&function))

@@ -1,7 +1,7 @@
 //! Functions for statistics, history and snapshots, which PyTorch's pluggable allocator interface lacks. They are
 //! meant to be called through `ctypes`.
 
-use crate::{device, with_allocator};
+use crate::{to_device_id, with_allocator};
 use memtrack_core::allocator::{Backend, HistoryOptions};
 use std::convert::Infallible;
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -40,7 +40,8 @@ pub unsafe extern "C" fn memtrack_dump_snapshot(path: *const c_char) -> c_int {
 /// `buffer` must have room for `size` bytes, or `size` must be 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memtrack_memory_stats(ordinal: c_int, buffer: *mut c_char, size: usize) -> usize {
-    let Some(stats) = with_allocator("memory_stats", |allocator| allocator.memory_stats(device(ordinal)))
+    let Some(stats) =
+        with_allocator("memory_stats", |allocator| allocator.memory_stats(to_device_id(ordinal)))
     else {
         return 0;
     };

@@ -74,11 +74,11 @@ fn allocator() -> Option<&'static Allocator> {
 
 /// Converts a device number. PyTorch passes no negative numbers, but a negative one would map to a device that does
 /// not exist.
-fn device(ordinal: c_int) -> DeviceId {
+fn to_device_id(ordinal: c_int) -> DeviceId {
     DeviceId(u16::try_from(ordinal).unwrap_or(u16::MAX))
 }
 
-fn stream(handle: *mut c_void) -> StreamId {
+fn to_stream_id(handle: *mut c_void) -> StreamId {
     StreamId(handle as u64)
 }
 
@@ -92,7 +92,7 @@ fn with_allocator<T, E: Display>(what: &str, action: impl FnOnce(&Allocator) -> 
 pub extern "C" fn memtrack_malloc(size: isize, ordinal: c_int, queue: *mut c_void) -> *mut c_void {
     // As in PyTorch, a negative size becomes a huge unsigned one and exceeds the memory of any device.
     let allocate = |allocator: &Allocator| {
-        allocator.caching_allocator_alloc(size as u64, device(ordinal), stream(queue))
+        allocator.caching_allocator_alloc(size as u64, to_device_id(ordinal), to_stream_id(queue))
     };
     with_allocator("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
 }
@@ -122,7 +122,7 @@ pub extern "C" fn memtrack_reset() {
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_memory_fraction(fraction: f64, ordinal: c_int) {
     let _ = with_allocator("set_per_process_memory_fraction", |allocator| {
-        allocator.set_per_process_memory_fraction(fraction, device(ordinal))
+        allocator.set_per_process_memory_fraction(fraction, to_device_id(ordinal))
     });
 }
 
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn memtrack_base_alloc(memory: *mut c_void, size: *mut usi
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_record_stream(memory: *mut c_void, queue: *mut c_void) {
     if let Some(allocator) = allocator() {
-        allocator.record_stream(memory as u64, stream(queue));
+        allocator.record_stream(memory as u64, to_stream_id(queue));
     }
 }
 
@@ -160,7 +160,7 @@ pub extern "C" fn memtrack_begin_allocate_to_pool(ordinal: c_int, pool: MempoolI
     let here = thread::current().id();
     let of_this_thread = move |_| thread::current().id() == here;
     let _ = with_allocator("begin_allocate_to_pool", |allocator| {
-        allocator.begin_allocate_to_pool(device(ordinal), (pool.first, pool.second), of_this_thread)
+        allocator.begin_allocate_to_pool(to_device_id(ordinal), (pool.first, pool.second), of_this_thread)
     });
 }
 
@@ -169,7 +169,7 @@ pub extern "C" fn memtrack_begin_allocate_to_pool(ordinal: c_int, pool: MempoolI
 pub extern "C" fn memtrack_end_allocate_to_pool(ordinal: c_int, pool: MempoolId) {
     let pool = (pool.first, pool.second);
     let _ = with_allocator("end_allocate_to_pool", |allocator| {
-        allocator.end_allocate_to_pool(device(ordinal), pool)
+        allocator.end_allocate_to_pool(to_device_id(ordinal), pool)
     });
 }
 
@@ -177,5 +177,5 @@ pub extern "C" fn memtrack_end_allocate_to_pool(ordinal: c_int, pool: MempoolId)
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_release_pool(ordinal: c_int, pool: MempoolId) {
     let pool = (pool.first, pool.second);
-    let _ = with_allocator("release_pool", |allocator| allocator.release_pool(device(ordinal), pool));
+    let _ = with_allocator("release_pool", |allocator| allocator.release_pool(to_device_id(ordinal), pool));
 }

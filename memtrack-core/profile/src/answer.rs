@@ -11,12 +11,12 @@ pub type ByCategory = BTreeMap<&'static str, i64>;
 pub type RepairCounts = BTreeMap<&'static str, u64>;
 
 /// Returns the bytes of each non-empty category.
-pub(crate) fn by_category(bytes: &crate::series::Bytes) -> ByCategory {
+pub(crate) fn bytes_by_category(bytes: &crate::series::Bytes) -> ByCategory {
     let categories = Category::ALL.iter().zip(bytes).filter(|(_, bytes)| **bytes != 0);
     categories.map(|(category, &bytes)| (category.name(), bytes)).collect()
 }
 
 /// Returns the number of repairs of each kind, skipping kinds that did not occur.
-pub(crate) fn repair_counts(repairs: &Repairs) -> RepairCounts {
+pub(crate) fn count_repairs(repairs: &Repairs) -> RepairCounts {
     repairs.nonzero().map(|(repair, count)| (repair.name(), count)).collect()
 }

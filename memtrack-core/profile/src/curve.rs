@@ -26,12 +26,12 @@ impl Curve {
     }
 
     /// Returns the state immediately before this time.
-    pub(crate) fn before(&self, time_ns: i64) -> State {
+    pub(crate) fn state_before(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time < time_ns)
     }
 
     /// Returns the state after all changes up to and including this time.
-    pub(crate) fn after(&self, time_ns: i64) -> State {
+    pub(crate) fn state_after(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time <= time_ns)
     }
 
@@ -47,14 +47,14 @@ impl Curve {
 
     /// Finds the highest total among the states from `first` to `last`. Returns the first state that reaches
     /// it, and the total.
-    pub(crate) fn highest(&self, first: State, last: State) -> (State, i64) {
-        self.totals.highest(first, last.max(first))
+    pub(crate) fn find_highest(&self, first: State, last: State) -> (State, i64) {
+        self.totals.find_highest(first, last.max(first))
     }
 
     /// Adds bytes to all states from `first` to `last`. Does nothing if the range is empty.
-    pub(crate) fn add(&mut self, first: State, last: State, bytes: i64) {
+    pub(crate) fn add_bytes(&mut self, first: State, last: State, bytes: i64) {
         if first <= last {
-            self.totals.add(first, last, bytes);
+            self.totals.add_bytes(first, last, bytes);
         }
     }
 }
@@ -82,7 +82,7 @@ impl MaxTree {
         Self { width, highest, added: vec![0; width] }
     }
 
-    fn add(&mut self, first: usize, last: usize, number: i64) {
+    fn add_bytes(&mut self, first: usize, last: usize, number: i64) {
         self.add_below(1, (0, self.width - 1), (first, last), number);
     }
 
@@ -104,7 +104,7 @@ impl MaxTree {
         self.highest[node] = below.saturating_add(self.added[node]);
     }
 
-    fn highest(&self, first: usize, last: usize) -> (usize, i64) {
+    fn find_highest(&self, first: usize, last: usize) -> (usize, i64) {
         self.highest_below(1, (0, self.width - 1), (first, last)).unwrap_or((first, 0))
     }
 
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_tree_agrees_with_a_list(
+        fn max_tree_agrees_with_list(
             mut list in prop::collection::vec(-50_i64..50, 1..40),
             changes in prop::collection::vec((0_usize..40, 0_usize..40, -20_i64..20), 0..30),
         ) {
@@ -163,12 +163,12 @@ mod tests {
                 let part = &list[first..=last];
                 let highest = *part.iter().max().unwrap();
                 let place = first + part.iter().position(|&one| one == highest).unwrap();
-                prop_assert_eq!(tree.highest(first, last), (place, highest));
-                tree.add(first, last, number);
+                prop_assert_eq!(tree.find_highest(first, last), (place, highest));
+                tree.add_bytes(first, last, number);
                 list[first..=last].iter_mut().for_each(|one| *one += number);
             }
             let highest = *list.iter().max().unwrap();
-            prop_assert_eq!(tree.highest(0, list.len() - 1).1, highest);
+            prop_assert_eq!(tree.find_highest(0, list.len() - 1).1, highest);
         }
     }
 }

@@ -26,7 +26,7 @@ impl CoalescedTimeline {
         let mut coalesced = Self::default();
         let mut first = -1;
         for change in profile.changes().iter().filter(|change| change.device == device) {
-            let time = if change.time_ns == -1 { -1 } else { microseconds(change.time_ns) };
+            let time = if change.time_ns == -1 { -1 } else { to_microseconds(change.time_ns) };
             if first == -1 || (time < first && time > 0) {
                 first = time;
             }
@@ -106,7 +106,7 @@ pub(crate) fn category_deltas(
 /// Converts nanoseconds to µs the way PyTorch does, by rounding the quotient to a double and then truncating
 /// it. At present-day Unix times, doubles are a quarter of a µs apart, so 875 ns and above round up to the
 /// next µs.
-fn microseconds(time_ns: i64) -> i64 {
+fn to_microseconds(time_ns: i64) -> i64 {
     let (whole, rest) = (time_ns / 1000, time_ns % 1000);
     (whole as f64 + rest as f64 / 1000.0) as i64
 }

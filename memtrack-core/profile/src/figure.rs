@@ -4,7 +4,7 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::pieces;
-use crate::report::text::{grouped, human_time};
+use crate::report::text::{format_time, group_digits};
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::units::{human_bytes, printable};
@@ -45,11 +45,11 @@ pub fn draw<DB: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     let chart = Chart::new(profile, device, Canvas::new(root, scale));
     chart.canvas.fill_background(WIDTH, HEIGHT)?;
-    chart.grid()?;
-    chart.bands()?;
-    chart.frame()?;
-    chart.legend()?;
-    chart.write_reserved(reserved)?;
+    chart.draw_grid()?;
+    chart.draw_bands()?;
+    chart.draw_frame()?;
+    chart.draw_legend()?;
+    chart.draw_reserved(reserved)?;
     root.present()
 }
 
@@ -123,14 +123,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let labels = memory.ticks.iter().map(|tick| text_width(&tick.1, LABEL_FONT.0)).max().unwrap_or(0);
         let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
         let count = ((right - left) * canvas.scale()).max(1) as usize;
-        let columns = columns(profile, device, begin_ns, duration_ns, count);
+        let columns = divide_into_columns(profile, device, begin_ns, duration_ns, count);
         let (index, device) = (device, printable(profile.device_name(device)));
         let bottom = HEIGHT as i32 - 58;
         Self {
             canvas,
             device,
             peak,
-            errors: peak.and_then(|peak| errors(profile, index, peak.time_ns)),
+            errors: peak.and_then(|peak| live_errors(profile, index, peak.time_ns)),
             begin_ns,
             columns,
             memory,
@@ -144,13 +144,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Returns the vertical position of a byte count, in device pixels from the top.
-    fn height(&self, bytes: i64) -> i32 {
+    fn y_of(&self, bytes: i64) -> i32 {
         let share = self.memory.position(bytes.max(0) as f64 / self.memory_unit.0);
         let (top, bottom) = (f64::from(PLOT_TOP), f64::from(self.bottom));
         ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
     }
 
-    fn grid(&self) -> DrawResult<DB> {
+    fn draw_grid(&self) -> DrawResult<DB> {
         for (value, label) in &self.memory.ticks {
             let share = self.memory.position(*value);
             let y = self.bottom - (share * f64::from(self.bottom - PLOT_TOP)).round() as i32;
@@ -161,7 +161,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Draws the categories as stacked bands.
-    fn bands(&self) -> DrawResult<DB> {
+    fn draw_bands(&self) -> DrawResult<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
             let band = |moment: &Moment| moment.bytes[category as usize].max(0);
@@ -173,8 +173,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 .zip(&self.columns)
                 .map(|(below, moment)| below.saturating_add(band(moment)))
                 .collect();
-            let mut points = self.outline(&above);
-            points.extend(self.outline(&below).into_iter().rev());
+            let mut points = self.step_outline(&above);
+            points.extend(self.step_outline(&below).into_iter().rev());
             let [red, green, blue] = category.colour();
             self.canvas.fill_area(points, RGBColor(red, green, blue), OPACITY)?;
             below = above;
@@ -183,11 +183,11 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Returns the outline of a series with one value per column, drawn as steps without redundant points.
-    fn outline(&self, bytes: &[i64]) -> Vec<Point> {
+    fn step_outline(&self, bytes: &[i64]) -> Vec<Point> {
         let left = self.left * self.canvas.scale();
         let mut points: Vec<Point> = Vec::new();
         for (column, &bytes) in (0..).zip(bytes) {
-            let y = self.height(bytes);
+            let y = self.y_of(bytes);
             if points.last().is_none_or(|last| last.1 != y) {
                 if let Some(&(_, before)) = points.last() {
                     points.push((left + column, before));
@@ -201,7 +201,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         points
     }
 
-    fn frame(&self) -> DrawResult<DB> {
+    fn draw_frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         for (value, label) in &self.time.ticks {
             let x =
@@ -223,29 +223,29 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
         let bytes = match &self.errors {
-            None => format!("{} ({} bytes)", human_bytes(total), grouped(total)),
+            None => format!("{} ({} bytes)", human_bytes(total), group_digits(total)),
             Some((error, _)) => format!("{} (small blocks were sampled)", error.as_bytes(total)),
         };
         let text =
-            format!("Peak allocated: {bytes}, {} after the start; what it is made of:", human_time(after));
+            format!("Peak allocated: {bytes}, {} after the start; what it is made of:", format_time(after));
         canvas.draw_text(&text, (MARGIN, 52), HPos::Left, LEGEND_FONT)?;
         if peak.time_ns >= self.begin_ns {
             let share = self.time.position((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
             let x = self.left + (share * f64::from(self.right - self.left)).round() as i32;
-            let y = self.height(peak.total()) / canvas.scale();
+            let y = self.y_of(peak.total()) / canvas.scale();
             canvas.draw_line((x, y - 10), (x, y - 2), MUTED, 4)?;
         }
         Ok(())
     }
 
-    fn write_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
+    fn draw_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
-        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
+        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), group_digits(bytes));
         self.canvas.draw_text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND_FONT)
     }
 
     /// Draws the legend, which shows all categories that have memory, in the order of their bands.
-    fn legend(&self) -> DrawResult<DB> {
+    fn draw_legend(&self) -> DrawResult<DB> {
         let mut x = MARGIN;
         let mut y = 76;
         for category in Category::ALL {
@@ -275,7 +275,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
 /// Returns the errors of the live bytes at a given time, in total and by category, or `None` if they are
 /// exact.
-fn errors(
+fn live_errors(
     profile: &Profile<'_>,
     device: DeviceIndex,
     time_ns: i64,
@@ -292,7 +292,7 @@ fn errors(
 
 /// Divides the time since `begin_ns` into `count` columns and returns, for each column, the moment at which
 /// the most memory was allocated.
-fn columns(
+fn divide_into_columns(
     profile: &Profile<'_>,
     device: DeviceIndex,
     begin_ns: i64,

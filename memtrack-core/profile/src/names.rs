@@ -69,7 +69,7 @@ impl<'a> Names<'a> {
         if !self.is_from_sdk {
             return (own, self.places.get(record).module.map(|module| self.places.full_name(module)));
         }
-        let scopes = scopes(self.profile.trace(), Some(record));
+        let scopes = record_scopes(self.profile.trace(), Some(record));
         let position = position_of(&scopes);
         if position.operator.is_some() { (operator_at(&position, (None, None)).0, None) } else { (own, None) }
     }
@@ -78,7 +78,7 @@ impl<'a> Names<'a> {
         let trace = self.profile.trace();
         let parent = trace.records[record as usize].parent;
         self.by_parent.entry(parent).or_insert_with(|| {
-            let scopes = scopes(trace, parent);
+            let scopes = record_scopes(trace, parent);
             let position = position_of(&scopes);
             let module = module_at(&position).unwrap_or_else(|| OUTSIDE_MODULES.to_owned());
             (operator_at(&position, (None, None)).0, module)
@@ -92,7 +92,7 @@ pub(crate) fn is_from_sdk(profile: &Profile<'_>) -> bool {
 }
 
 /// Returns the scopes that correspond to a record and its enclosing records, innermost first.
-fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
+fn record_scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
     let ancestors = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {
         let of = &trace.records[record as usize];

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// record's phase, or else the phase of the innermost unfinished record on the same thread that states one.
 /// The last case is needed for PyTorch, whose annotation of an optimizer step does not enclose the step's
 /// operators.
-pub(crate) fn phases(trace: &OperatorTrace) -> Vec<TracePhase> {
+pub(crate) fn record_phases(trace: &OperatorTrace) -> Vec<TracePhase> {
     let mut phases: Vec<TracePhase> = Vec::with_capacity(trace.records.len());
     let mut open: HashMap<u64, Vec<(i64, TracePhase)>, RandomState> = HashMap::default();
     for record in &trace.records {

@@ -1,6 +1,6 @@
 //! Determines each record's place in the program, i.e. the enclosing operator, module and phase.
 
-use crate::phases::phases;
+use crate::phases::record_phases;
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
@@ -90,7 +90,7 @@ impl Places {
         let mut seen: HashMap<StringId, ModuleId, RandomState> = HashMap::default();
         let mut counts: HashMap<StringId, u32, RandomState> = HashMap::default();
         let mut forward: HashMap<i64, ModuleId, RandomState> = HashMap::default();
-        for (record, phase) in trace.records.iter().zip(phases(trace)) {
+        for (record, phase) in trace.records.iter().zip(record_phases(trace)) {
             let mut place =
                 record.parent.map_or(Place::default(), |parent| places.inner_place(trace, parent));
             match phase {

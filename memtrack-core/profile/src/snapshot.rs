@@ -48,7 +48,7 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
     // This cannot fail, because the categories have not been set yet.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = FramesByKey(tables.frames);
-    without_reserved(convert(&tables.snapshot, &mut frames))
+    remove_reserved(convert(&tables.snapshot, &mut frames))
 }
 
 /// Returns the devices' ids in the snapshot. Each id is the number in the device's name, or the next free
@@ -68,14 +68,14 @@ fn device_ids(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
 
 /// Removes the fields that concern reserved memory. The trace contains only blocks, so reserved sizes are
 /// unknown. The remaining fields are the ones in PyTorch's own segments for a profile.
-fn without_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
-    const SEGMENT: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
+fn remove_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
+    const SEGMENT_KEYS: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
     let mut snapshot = snapshot.into_snapshot();
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
         // Addresses of 2^63 and above are stored outside their column, along with the position of their key.
         segments.odd.retain(|odd| odd.place == 1);
-        segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT));
+        segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT_KEYS));
     }
     PytorchSnapshot::try_from(snapshot).expect("it had that form")
 }
@@ -116,8 +116,8 @@ impl Tables<'_> {
                 }
             }
             if let Some(end) = piece.end_ns {
-                event.stack = piece.freed_by.map_or(StackId::NONE, |record| self.stack(record));
-                event.scope = piece.freed_by.map_or(ScopeId::NONE, |record| self.scope(record));
+                event.stack = piece.freed_by.map_or(StackId::NONE, |record| self.record_stack(record));
+                event.scope = piece.freed_by.map_or(ScopeId::NONE, |record| self.record_scope(record));
                 event.action = Action::Free;
                 let order = if end == begin { EventOrder::FreeAtAllocation } else { EventOrder::Free };
                 events.push((end, order, event, category));
@@ -154,13 +154,13 @@ impl Tables<'_> {
             size_bytes: piece.bytes,
             stream: StreamId(stream),
             stack: match piece.allocated_by {
-                Some(record) => self.stack(record),
+                Some(record) => self.record_stack(record),
                 None => self.stack_with_frames(&[Frame {
                     function: "(before the trace)".to_owned(),
                     ..Frame::default()
                 }]),
             },
-            scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.scope(record)),
+            scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.record_scope(record)),
             thread: ThreadId::NONE,
             device,
             action: Action::Alloc,
@@ -180,7 +180,7 @@ impl Tables<'_> {
     }
 
     /// Returns a memory record's stack. If it has none, the names of the enclosing records form the stack.
-    fn stack(&mut self, record: RecordId) -> StackId {
+    fn record_stack(&mut self, record: RecordId) -> StackId {
         let trace = self.profile.trace();
         if let Some(stack) = self.memory(record).and_then(|memory| memory.stack) {
             let keys: Vec<u64> =
@@ -243,7 +243,7 @@ impl Tables<'_> {
     }
 
     /// Returns a record's scope, which consists of its modules, phase and operator as nested scopes.
-    fn scope(&mut self, record: RecordId) -> ScopeId {
+    fn record_scope(&mut self, record: RecordId) -> ScopeId {
         let place = self.places.get(record);
         let mut modules = Vec::new();
         let mut at = place.module;

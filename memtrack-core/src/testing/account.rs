@@ -113,7 +113,7 @@ impl FinishedTest {
                 Some(SecondRun::EndedDifferently(how)) => Leaks::NotComparable(how),
                 Some(SecondRun::Ended(second)) => Leaks::Twice { later: &later, second: &second.books },
             };
-            check.exceeded(&name, &books, leaks, &unattributed)
+            check.find_exceeded(&name, &books, leaks, &unattributed)
         });
         let _inside = reentry::enter();
         drop((name, books, later, unattributed));

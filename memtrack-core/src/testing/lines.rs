@@ -21,7 +21,7 @@ pub(super) struct AllocatingLine {
 }
 
 /// Groups the allocations of stacks by line and sorts the lines by bytes or by the number of blocks, largest first.
-pub(super) fn by_line(
+pub(super) fn group_by_line(
     amounts: &[(StackId, Amount)],
     by_count: bool,
     names: &mut Names,

@@ -62,19 +62,19 @@ impl LimitCheck<'_> {
             let limit = self.limits.of(device).leaked_bytes;
             exceeds(books.left().bytes, limit) && {
                 let names = names.get_or_insert_with(Names::new);
-                exceeds(sum(&self.left(books, names).1).bytes, limit)
+                exceeds(sum_amounts(&self.remaining_memory(books, names).1).bytes, limit)
             }
         })
     }
 
     /// Returns the remaining memory by stack: first the one-time and ignored allocations, then all others.
-    fn left(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
+    fn remaining_memory(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
         let left = books.stacks().map(|row| (row.stack, row.left)).filter(|(_, left)| left.blocks > 0);
         left.partition(|(stack, left)| names.is_expected(*stack, left.blocks, &self.limits.ignored))
     }
 
     /// Returns the limits that the test exceeded. Its accounts must be closed.
-    pub(super) fn exceeded(
+    pub(super) fn find_exceeded(
         &self,
         name: &str,
         books: &Books,
@@ -122,9 +122,9 @@ impl LimitCheck<'_> {
         };
         if let Some(limit) = limits.peak_bytes.filter(|&limit| books.peak().bytes > limit) {
             let Amount { bytes, blocks } = books.peak();
-            line(text, format_args!("\n{device_name}: a peak of {}", format_excess(bytes, limit)));
-            line(text, format_args!("  held at the peak, in {}:", counted(blocks, "block")));
-            append_lines(text, &lines::by_line(&by(|row| row.at_peak), false, names), false);
+            push_line(text, format_args!("\n{device_name}: a peak of {}", format_excess(bytes, limit)));
+            push_line(text, format_args!("  held at the peak, in {}:", counted(blocks, "block")));
+            append_lines(text, &lines::group_by_line(&by(|row| row.at_peak), false, names), false);
         }
         if let Some(limit) = limits.leaked_bytes.filter(|&limit| books.left().bytes > limit) {
             self.check_leaks(device, books, limit, leaks, names, text);
@@ -132,7 +132,7 @@ impl LimitCheck<'_> {
         if let Some(limit) = limits.count.filter(|&limit| books.allocated().blocks > limit) {
             let Amount { blocks, bytes } = books.allocated();
             let more = human_count(blocks - limit);
-            line(
+            push_line(
                 text,
                 format_args!(
                     "\n{device_name}: {}, {more} more than the limit of {}",
@@ -140,8 +140,8 @@ impl LimitCheck<'_> {
                     human_count(limit)
                 ),
             );
-            line(text, format_args!("  allocated, {} in all:", human_bytes(bytes)));
-            append_lines(text, &lines::by_line(&by(|row| row.allocated), true, names), true);
+            push_line(text, format_args!("  allocated, {} in all:", human_bytes(bytes)));
+            append_lines(text, &lines::group_by_line(&by(|row| row.allocated), true, names), true);
         }
     }
 
@@ -156,8 +156,8 @@ impl LimitCheck<'_> {
         names: &mut Names,
         text: &mut String,
     ) {
-        let (mut expected, mut leaked) = self.left(books, names);
-        let mut leaked_bytes = sum(&leaked).bytes;
+        let (mut expected, mut leaked) = self.remaining_memory(books, names);
+        let mut leaked_bytes = sum_amounts(&leaked).bytes;
         let mut how = None;
         match leaks {
             Leaks::Once => {}
@@ -171,8 +171,8 @@ impl LimitCheck<'_> {
                 let (later, second) =
                     (later.device(device).unwrap_or(&empty), second.device(device).unwrap_or(&empty));
                 let freed = books.left().bytes.saturating_sub(later.left().bytes);
-                leaked = self.left(second, names).1;
-                leaked_bytes = sum(&leaked).bytes.saturating_sub(freed);
+                leaked = self.remaining_memory(second, names).1;
+                leaked_bytes = sum_amounts(&leaked).bytes.saturating_sub(freed);
                 // Memory that only the first run left is allowed, wherever it was allocated. Compare lines rather than
                 // stacks, because memtrack's own frames differ between the two runs.
                 let leaking: HashSet<_> = leaked.iter().map(|&(stack, _)| names.line(stack)).collect();
@@ -185,25 +185,25 @@ impl LimitCheck<'_> {
         if leaked_bytes <= limit {
             return;
         }
-        line(
+        push_line(
             text,
             format_args!("\n{}: leaks of {}", device_name(device), format_excess(leaked_bytes, limit)),
         );
-        line(text, format_args!("  not given back, {}:", counted(sum(&leaked).blocks, "block")));
-        append_lines(text, &lines::by_line(&leaked, false, names), false);
+        push_line(text, format_args!("  not given back, {}:", counted(sum_amounts(&leaked).blocks, "block")));
+        append_lines(text, &lines::group_by_line(&leaked, false, names), false);
         if let Some(how) = how {
-            line(text, format_args!("  {how}"));
+            push_line(text, format_args!("  {how}"));
         }
-        line(
+        push_line(
             text,
             format_args!(
                 "  what stays on purpose, such as a cache: ignore_leaks = \"GLOB\" of a function or file"
             ),
         );
-        let kept = sum(&expected);
+        let kept = sum_amounts(&expected);
         if kept.blocks > 0 {
             let in_blocks = format_args!("{} in {}", human_bytes(kept.bytes), counted(kept.blocks, "block"));
-            line(
+            push_line(
                 text,
                 format_args!(
                     "  no leaks: {in_blocks}, made once for the whole program or thread, or ignored"
@@ -233,7 +233,7 @@ fn format_excess(bytes: u64, limit: u64) -> String {
     )
 }
 
-fn sum(amounts: &[Stack]) -> Amount {
+fn sum_amounts(amounts: &[Stack]) -> Amount {
     let add = |sum: Amount, (_, amount): &Stack| Amount {
         bytes: sum.bytes + amount.bytes,
         blocks: sum.blocks + amount.blocks,
@@ -241,7 +241,7 @@ fn sum(amounts: &[Stack]) -> Amount {
     amounts.iter().fold(Amount::default(), add)
 }
 
-fn line(text: &mut String, line: fmt::Arguments<'_>) {
+fn push_line(text: &mut String, line: fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{line}");
 }
@@ -254,10 +254,10 @@ fn append_lines(text: &mut String, lines: &[AllocatingLine], by_count: bool) {
     };
     for (index, row) in lines.iter().take(MAX_LINES).enumerate() {
         let (first, second) = amount(row.amount);
-        line(text, format_args!("  {first:>10}  {}  ({second})", row.name));
+        push_line(text, format_args!("  {first:>10}  {}  ({second})", row.name));
         if index < MAX_STACKS {
             for frame in &row.stack {
-                line(text, format_args!("                {frame}"));
+                push_line(text, format_args!("                {frame}"));
             }
         }
     }
@@ -268,7 +268,10 @@ fn append_lines(text: &mut String, lines: &[AllocatingLine], by_count: bool) {
             blocks: sum.blocks + row.amount.blocks,
         });
         let (first, second) = amount(of_rest);
-        line(text, format_args!("  {first:>10}  {} more  ({second})", counted(rest.len() as u64, "line")));
+        push_line(
+            text,
+            format_args!("  {first:>10}  {} more  ({second})", counted(rest.len() as u64, "line")),
+        );
     }
 }
 

@@ -109,7 +109,7 @@ impl MemoryTracker {
         let start_sums = session::sums_at_start();
         let mut state = State::since(start_sums, options.tracker_entries);
         // Drop the earlier data while no lock is held.
-        std::mem::swap(&mut *self.run().state(), &mut state);
+        std::mem::swap(&mut *self.run().lock_state(), &mut state);
         drop(state);
         // Create the reader for the resident set now rather than when an operator ends.
         host::recent_resident_bytes();
@@ -167,7 +167,7 @@ impl MemoryTracker {
     /// # Errors
     /// Fails when the tracker was loaded and has no records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
-        let (stats, baseline_mib) = (self.stats(), self.run().state().baseline_mib());
+        let (stats, baseline_mib) = (self.stats(), self.run().lock_state().baseline_mib());
         if self.loaded { stats.summary(top) } else { stats.summary_since(top, baseline_mib) }
     }
 
@@ -202,7 +202,7 @@ impl MemoryTracker {
         let stats = TrackerStats::load(path)?;
         let mut tracker = Self::new();
         tracker.loaded = true;
-        tracker.run().state().loaded = Some(stats);
+        tracker.run().lock_state().loaded = Some(stats);
         Ok(tracker)
     }
 

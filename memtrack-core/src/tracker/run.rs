@@ -2,7 +2,7 @@
 //! module to the [`Observer`], which records them for each running tracker. [`MemoryTracker`](super::MemoryTracker)
 //! owns a run and reads it.
 
-use super::series::{self, Levels, Series, mib, move_into_larger};
+use super::series::{self, Levels, Series, move_into_larger, to_mib};
 use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -65,16 +65,16 @@ impl fmt::Debug for State {
 }
 
 impl Run {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the values before the first operator.
     pub(super) fn set_baseline(&self) {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if let Some(device) = self.device.or_else(|| state.first_accelerator()) {
             state.device = Some(device);
-            state.baseline_bytes = state.levels(device).0.allocated;
+            state.baseline_bytes = state.current_levels(device).0.allocated;
             let bytes = state.baseline_bytes;
             state.series.set_previous(bytes);
         }
@@ -84,7 +84,7 @@ impl Run {
     /// series. Afterwards, `spare` contains the memory to be freed.
     fn operator_finished(&self, node: &'static ScopeNode, spare: &mut SpareMemory) -> Result<(), usize> {
         let name = node.name_id() as usize;
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if !state.fits(name, spare) {
             return Err(state.series.chunk_count());
         }
@@ -95,7 +95,7 @@ impl Run {
                 *state.device.insert(device)
             }
         };
-        let (levels, ticks) = state.levels(device);
+        let (levels, ticks) = state.current_levels(device);
         if state.counts.len() <= name {
             let known = state.counts.len();
             spare.counts[..known].copy_from_slice(&state.counts);
@@ -121,14 +121,14 @@ impl Run {
 
     fn mark(&self, name: &'static str, begins_iteration: bool) {
         let mut spare = VecDeque::new();
-        let mut state = self.state();
+        let mut state = self.lock_state();
         while state.marks.len() == state.marks.capacity().max(spare.capacity())
             && state.marks.len() < MAX_MARKS
         {
             let marks = state.marks.len();
             drop(state);
             spare = VecDeque::with_capacity((2 * marks).clamp(64, MAX_MARKS));
-            state = self.state();
+            state = self.lock_state();
         }
         move_into_larger(&mut state.marks, &mut spare);
         let iteration = if begins_iteration { state.iterations } else { state.iterations.saturating_sub(1) };
@@ -154,7 +154,7 @@ impl Run {
         // Read these before `markers`, so that none of them is newer than the newest of `markers`.
         let marks = self.marks();
         loop {
-            let state = self.state();
+            let state = self.lock_state();
             if state.series.copy_into(&mut series) {
                 markers.extend_from_slice(&state.markers);
                 // A loaded run does not record, so no operator waits while its data is cloned.
@@ -170,7 +170,7 @@ impl Run {
     /// Finds the peak of the tracker's device in the recorded snapshot, unless this has already been done.
     pub(super) fn find_peak(&self, snapshot: &Snapshot) {
         let (device, start_ticks) = {
-            let state = self.state();
+            let state = self.lock_state();
             match state.device {
                 Some(device) if state.peak.is_none() && state.loaded.is_none() => (device, state.start_ticks),
                 _ => return,
@@ -180,14 +180,14 @@ impl Run {
         let peak = ReachedPeak::of(snapshot, device).filter(|peak| peak.ticks >= start_ticks);
         let copy = self.copy();
         let peak = peak.map(|peak| copy.series.locate_peak(&peak));
-        self.state().peak = Some(peak);
+        self.lock_state().peak = Some(peak);
     }
 
     /// Returns the newest markers.
     pub(super) fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         loop {
-            let state = self.state();
+            let state = self.lock_state();
             if state.marks.len() <= marks.capacity() {
                 marks.extend(state.marks.iter().cloned());
                 return marks;
@@ -241,7 +241,7 @@ impl State {
 
     /// Returns the number of MiB allocated when this tracker started.
     pub(super) fn baseline_mib(&self) -> f64 {
-        mib(self.baseline_bytes)
+        to_mib(self.baseline_bytes)
     }
 
     /// Returns the first accelerator that has reported events since the session started.
@@ -254,7 +254,7 @@ impl State {
 
     /// Returns a device's allocated, active and reserved bytes relative to the start of the session, and the time of
     /// these values in ticks.
-    fn levels(&self, device: DeviceId) -> (Levels, u64) {
+    fn current_levels(&self, device: DeviceId) -> (Levels, u64) {
         let Some(slot) = slot_of(device) else {
             return (Levels { allocated: 0, active: 0, reserved: 0 }, ticks());
         };

@@ -243,8 +243,8 @@ impl Series {
             [&mut stats.memories_allocated, &mut stats.memories_active, &mut stats.memories_reserved];
         series.into_iter().for_each(|series| series.reserve_exact(kept));
         for Record { node, count, levels, .. } in self.chunks.iter().flatten() {
-            let operator = names.of(node, *count);
-            let sample = |bytes| Sample::new(Arc::clone(&operator), mib(bytes));
+            let operator = names.full_name(node, *count);
+            let sample = |bytes| Sample::new(Arc::clone(&operator), to_mib(bytes));
             stats.memories_allocated.push(sample(levels.allocated));
             stats.memories_active.push(sample(levels.active));
             stats.memories_reserved.push(sample(levels.reserved));
@@ -273,15 +273,15 @@ impl Series {
         let nodes: HashMap<u32, _> =
             memtrack_recorder::scope::nodes_after(0).map(|node| (node.id.0, node)).collect();
         let with_name = |growth: &&FoldedGrowth| {
-            let operator = names.of(nodes.get(&growth.node)?, growth.count);
-            Some(Growth::new(operator, mib(growth.bytes)))
+            let operator = names.full_name(nodes.get(&growth.node)?, growth.count);
+            Some(Growth::new(operator, to_mib(growth.bytes)))
         };
         let mut folded = Folded::default();
         folded.operators = self.folded;
-        folded.allocated_mib = mib(self.previous_bytes);
-        folded.peak_allocated_mib = mib(self.peaks.allocated);
-        folded.peak_active_mib = mib(self.peaks.active);
-        folded.peak_reserved_mib = mib(self.peaks.reserved);
+        folded.allocated_mib = to_mib(self.previous_bytes);
+        folded.peak_allocated_mib = to_mib(self.peaks.allocated);
+        folded.peak_active_mib = to_mib(self.peaks.active);
+        folded.peak_reserved_mib = to_mib(self.peaks.reserved);
         folded.growths = growths.iter().filter_map(with_name).collect();
         folded
     }
@@ -297,7 +297,7 @@ pub(super) fn move_into_larger<T>(list: &mut VecDeque<T>, spare: &mut VecDeque<T
 }
 
 /// Converts bytes to MiB, the tracker's unit.
-pub(super) fn mib(bytes: i64) -> f64 {
+pub(super) fn to_mib(bytes: i64) -> f64 {
     bytes as f64 / MIB
 }
 
@@ -307,7 +307,7 @@ struct Names(HashMap<u32, String>);
 
 impl Names {
     /// Returns the name that `MemoryTracker` gives to an operator that has already run `count` times.
-    fn of(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
+    fn full_name(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
         let name = self.0.entry(node.id.0).or_insert_with(|| {
             let place = node.place();
             match node.kind {
@@ -329,7 +329,7 @@ mod tests {
     const MIB: i64 = 1 << 20;
 
     #[test]
-    fn an_operator_takes_48_bytes() {
+    fn operator_takes_48_bytes() {
         assert_eq!(size_of::<Record>(), 48);
     }
 
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_operators_are_kept_and_older_ones_counted() {
+    fn newest_operators_are_kept_and_older_ones_counted() {
         let (keep, operators) = (10_000, 100_000);
         let stats = run(keep, operators, |count| count as i64).stats(&[], &[]);
         let kept = stats.memories_allocated.len() as u64;
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_includes_the_folded_operators_with_the_largest_growth() {
+    fn summary_includes_folded_operators_with_largest_growth() {
         let level = |count: u64| count as i64 + 100 * i64::from(count > 77) + 50 * i64::from(count > 59_998);
         let whole = run(u64::MAX, 60_000, level).stats(&[], &[]);
         let folded = run(1, 60_000, level).stats(&[], &[]);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_constant_once_the_series_is_full() {
+    fn memory_is_constant_once_series_is_full() {
         let series = run(8192, 200_000, |_| 0);
         let capacity: usize = series.chunks.iter().map(Vec::capacity).sum();
         assert!(
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_the_same_statistics() {
+    fn copy_has_same_statistics() {
         let series = run(8192, 50_000, |count| (count as i64 * 7919) % 1000);
         let mut copy = Series::new(1, 0);
         assert!(!series.copy_into(&mut copy));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_lies_in_the_operator_that_was_running_or_before_the_next_one_to_end() {
+    fn peak_lies_in_running_operator_or_before_next_to_end() {
         let series = run(u64::MAX, 100, |_| 0);
         let reached = |ticks, operators: &[_]| {
             let mut peak = ReachedPeak::at(3.0 * MIB as f64, 4.0 * MIB as f64, ticks);

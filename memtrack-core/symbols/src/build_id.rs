@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_not_a_binary_has_no_identity() {
+    fn file_that_is_not_binary_has_no_identity() {
         assert_eq!(read(Path::new("/dev/null")), None);
         assert_eq!(read(Path::new("/")), None);
         assert_eq!(read(Path::new("/etc/passwd")), None);

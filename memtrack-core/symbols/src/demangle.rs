@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_function_have_its_name() {
+    fn parts_of_function_have_its_name() {
         for (symbol, name) in [
             ("render.constprop.0.isra.0", "render"),
             ("_ZN3foo3barEv.part.0", "foo::bar()"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_name_of_a_function_is_exported_and_begins_with_no_underscore() {
+    fn public_function_name_is_exported_and_has_no_leading_underscore() {
         let mut names = [
             name_preference("_IO_asprintf", true),
             name_preference("__asprintf", true),

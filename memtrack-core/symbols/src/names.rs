@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_hash_is_removed() {
+    fn only_hash_is_removed() {
         assert_eq!(readable("a::b::h0123456789abcdef"), "a::b");
         assert_eq!(readable("a::b::h0123"), "a::b::h0123");
         assert_eq!(readable("a::hello"), "a::hello");

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_name_gets_the_path_of_its_file() {
+    fn bare_name_gets_path_of_its_file() {
         let path = |function: &str, file: &str| qualify(function, file).unwrap();
         assert_eq!(
             path("with_capacity", "/rustc/5980/library/alloc/src/vec/mod.rs"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_is_named_after_the_function_in_its_callers_type() {
+    fn closure_is_named_after_function_in_caller_type() {
         let spawned = names_of(&[
             "{closure#1} @ /work/kernels/src/main.rs",
             "__rust_begin_short_backtrace<wave::main::{closure_env#1}, alloc::vec::Vec<u32>> @ /rustc/5980/library/std/src/sys/backtrace.rs",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_without_such_a_caller_is_named_after_the_next_function_of_its_file() {
+    fn closure_without_such_caller_is_named_after_next_function_in_file() {
         let inlined = names_of(&[
             "{closure#0} @ /w/wave/src/ops/tensor.rs",
             "map @ /rustc/5980/library/core/src/option.rs",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_a_path_and_files_without_one_are_unchanged() {
+    fn qualified_names_and_files_without_paths_are_unchanged() {
         for (function, file) in [
             ("a::f", "/x/src/a.rs"),
             ("<a::X as b::Y>::f", "/x/src/a.rs"),

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_contain_the_relation_of_their_binary_to_the_program() {
+    fn frames_state_relation_of_binary_to_program() {
         let modules = [
             module("/home/kim/proj/build/bin/app", 0x8000),
             module("/home/kim/proj/build/lib/libcore.so", 0x1000),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_the_root_folder_has_no_own_libraries() {
+    fn program_in_root_folder_has_no_own_libraries() {
         assert!(!belongs_to("/usr/lib/libz.so.1", "/app"));
         assert!(!belongs_to("/lib/libz.so.1", "/bin/app"));
         assert!(belongs_to("/app/libcore.so", "/app/run"));

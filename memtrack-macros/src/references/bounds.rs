@@ -27,12 +27,12 @@ const OWNING_CONTAINERS: [&str; 14] = [
 ];
 
 /// Adds the bounds to `generics`, the generics of the type `name`. `visited` contains the types of its visited fields.
-pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait_path: &TokenStream) {
+pub(super) fn add_bounds(generics: &mut Generics, name: &Ident, visited: &[Type], trait_path: &TokenStream) {
     let parameters: Vec<Ident> = generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     let mut bounds: Vec<WherePredicate> = Vec::new();
     for ty in visited {
         let tokens = ty.to_token_stream();
-        let Some(rest) = without_own_arguments(ty, name) else {
+        let Some(rest) = strip_own_arguments(ty, name) else {
             if mentions(tokens, &|word| parameters.contains(word)) {
                 bounds.push(parse_quote!(#ty: #trait_path));
             }
@@ -69,7 +69,7 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
 
 /// Returns the type with the generic arguments removed from each occurrence of the derived type `name` (`Node<T>`
 /// becomes `Node`), or `None` if the derived type does not occur.
-fn without_own_arguments(ty: &Type, name: &Ident) -> Option<TokenStream> {
+fn strip_own_arguments(ty: &Type, name: &Ident) -> Option<TokenStream> {
     struct StripArguments<'a> {
         name: &'a Ident,
         found: bool,

@@ -24,10 +24,10 @@ pub(crate) fn expand(item: TokenStream) -> TokenStream {
         Some(wrong) => Err(wrong),
     };
     match derived {
-        Ok(derived) => derived.implement(&item, &args),
+        Ok(derived) => derived.expand_impl(&item, &args),
         Err(error) => {
             let mut all = error.into_compile_error();
-            all.extend(Expansion::opaque().implement(&item, &args));
+            all.extend(Expansion::opaque().expand_impl(&item, &args));
             all
         }
     }
@@ -68,7 +68,7 @@ impl Expansion {
                 }
             }
             Data::Struct(data) => {
-                let (pattern, statements) = derived.fields(&data.fields, None, args, &krate)?;
+                let (pattern, statements) = derived.expand_fields(&data.fields, None, args, &krate)?;
                 if !args.opaque {
                     reject_packed(&item.attrs)?;
                     if !statements.is_empty() {
@@ -81,7 +81,7 @@ impl Expansion {
                 let mut arms = TokenStream::new();
                 let mut wrong = None;
                 for variant in &data.variants {
-                    match derived.variant(variant, args, &krate) {
+                    match derived.expand_variant(variant, args, &krate) {
                         Ok(arm) => arms.extend(arm),
                         Err(error) => combine_errors(&mut wrong, error),
                     }
@@ -98,7 +98,7 @@ impl Expansion {
         Ok(if args.opaque { Self::opaque() } else { derived })
     }
 
-    fn variant(
+    fn expand_variant(
         &mut self,
         variant: &syn::Variant,
         args: &TypeArgs,
@@ -116,12 +116,12 @@ impl Expansion {
             let statements = own.opaque.then(|| quote!(#to.opaque(#why);));
             return Ok(quote!(Self::#name { .. } => { #statements }));
         }
-        let (pattern, statements) = self.fields(&variant.fields, Some(name), args, krate)?;
+        let (pattern, statements) = self.expand_fields(&variant.fields, Some(name), args, krate)?;
         Ok(quote!(Self::#name #pattern => { #statements }))
     }
 
     /// Returns the pattern that binds the visited fields, and the statements that visit them.
-    fn fields(
+    fn expand_fields(
         &mut self,
         fields: &Fields,
         variant: Option<&Ident>,
@@ -132,7 +132,7 @@ impl Expansion {
         let mut reported = Vec::new();
         for (member, field) in fields.members().zip(fields) {
             match FieldArgs::parse(&field.attrs) {
-                Ok(own) => reported.extend(self.field(member, &field.ty, &own, variant, krate)),
+                Ok(own) => reported.extend(self.expand_field(member, &field.ty, &own, variant, krate)),
                 Err(error) => combine_errors(&mut wrong, error),
             }
             if args.opaque
@@ -152,7 +152,7 @@ impl Expansion {
     }
 
     /// Returns the binding and the statements for a field, or `None` if the field is skipped.
-    fn field(
+    fn expand_field(
         &mut self,
         member: Member,
         ty: &Type,
@@ -203,7 +203,7 @@ impl Expansion {
             .then(|| FieldVisit { bound: is_bound.then_some((member, binding)), statements })
     }
 
-    fn implement(&self, item: &DeriveInput, args: &TypeArgs) -> TokenStream {
+    fn expand_impl(&self, item: &DeriveInput, args: &TypeArgs) -> TokenStream {
         let Self { body, visited, .. } = self;
         let (name, krate, to, this) =
             (&item.ident, args.krate(item.ident.span()), visitor_ident(), self_token());
@@ -211,7 +211,7 @@ impl Expansion {
         let mut generics = item.generics.clone();
         match &args.bound {
             Some(bound) => generics.make_where_clause().predicates.extend(bound.clone()),
-            None => bounds::add(&mut generics, name, visited, &quote!(#types::References)),
+            None => bounds::add_bounds(&mut generics, name, visited, &quote!(#types::References)),
         }
         let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
         let never_refers = self.never_refers(item, &types);

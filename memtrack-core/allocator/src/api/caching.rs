@@ -45,7 +45,7 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachingAllocator")
             .field("devices", &self.device_count())
-            .field("settings", &self.settings().text())
+            .field("settings", &self.lock_settings().text())
             .finish()
     }
 }
@@ -106,22 +106,22 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 
     /// Locks and returns one device.
     #[inline]
-    pub(crate) fn device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
+    pub(crate) fn lock_device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
         let devices = &self.shared.devices;
         let wrong = || AllocatorError::InvalidDevice { device: device.0, devices: devices.len() };
         devices.get(usize::from(device.0)).map(lock).ok_or_else(wrong)
     }
 
     /// Locks and returns each device in turn.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = MutexGuard<'_, Device<M>>> {
+    pub(crate) fn lock_devices(&self) -> impl Iterator<Item = MutexGuard<'_, Device<M>>> {
         self.shared.devices.iter().map(lock)
     }
 
-    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
+    pub(crate) fn lock_settings(&self) -> MutexGuard<'_, Settings> {
         lock(&self.shared.settings)
     }
 
-    pub(crate) fn observers(&self) -> MutexGuard<'_, Vec<Observer>> {
+    pub(crate) fn lock_observers(&self) -> MutexGuard<'_, Vec<Observer>> {
         lock(&self.shared.observers)
     }
 
@@ -148,11 +148,11 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         if size == 0 {
             return Ok(Allocation { address: 0, size: 0 });
         }
-        let mut locked = self.device(device)?;
+        let mut locked = self.lock_device(device)?;
         if self.shared.free_memory_callbacks.should_call() {
             locked = self.request_memory(locked, size, stream)?;
         }
-        let context = Caller::of_allocation(&locked.history);
+        let context = Caller::capture_allocation(&locked.history);
         let allocation = locked.malloc(size, stream, context);
         let reports = locked.reports;
         drop(locked);
@@ -170,7 +170,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             caller::report_oom(error);
         }
         // Hold no lock here, because an observer may attach another observer or take a snapshot.
-        let observers = self.observers().clone();
+        let observers = self.lock_observers().clone();
         for observer in observers {
             observer(error);
         }
@@ -188,7 +188,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         for device in &self.shared.devices {
             let mut device = lock(device);
-            let context = Caller::of_free(&device.history);
+            let context = Caller::capture_free(&device.history);
             if device.free(address, context)? {
                 return Ok(());
             }
@@ -201,7 +201,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// ignored, as in PyTorch.
     pub fn record_stream(&self, address: u64, stream: StreamId) {
         // Stop at the device that allocated the block.
-        let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
+        let _ = address != 0 && self.lock_devices().any(|mut device| device.record_stream(address, stream));
     }
 
     /// Returns PyTorch's text about the processes that use the device, in which the device is identified by its
@@ -210,7 +210,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// # Errors
     /// Fails when there is no such device or NVML fails.
     pub fn list_gpu_processes(&self, device: DeviceId) -> Result<String, AllocatorError> {
-        Ok(self.device(device)?.memory.list_gpu_processes(device)?)
+        Ok(self.lock_device(device)?.memory.list_gpu_processes(device)?)
     }
 
     /// Changes settings at run time according to PyTorch's rules; see [`Settings::apply`](crate::Settings::apply).
@@ -219,9 +219,9 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Fails when the string is invalid. Settings that precede the error may still take effect; see
     /// [`Settings::apply`](crate::Settings::apply).
     pub fn set_allocator_settings(&self, text: &str) -> Result<(), AllocatorError> {
-        let mut settings = self.settings();
+        let mut settings = self.lock_settings();
         let applied = settings.apply(text);
-        for mut device in self.devices() {
+        for mut device in self.lock_devices() {
             device.options = *settings.options();
         }
         Ok(applied?)
@@ -229,7 +229,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 
     /// Returns the current settings.
     pub fn allocator_settings(&self) -> AllocatorSettings {
-        self.settings().report()
+        self.lock_settings().report()
     }
 
     /// Attaches an observer that is called each time memory runs out, after all observers attached earlier. No
@@ -238,6 +238,6 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         &self,
         observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,
     ) {
-        self.observers().push(Arc::new(observer));
+        self.lock_observers().push(Arc::new(observer));
     }
 }

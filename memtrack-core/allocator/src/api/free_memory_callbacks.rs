@@ -78,8 +78,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         requested: u64,
         stream: StreamId,
     ) -> Result<MutexGuard<'a, Device<M>>, AllocatorError> {
-        let context = Caller::of_allocation(&device.history);
-        let request = device.request(requested, stream, context)?;
+        let context = Caller::capture_allocation(&device.history);
+        let request = device.prepare_request(requested, stream, context)?;
         if device.find_cached(&request).is_some() {
             return Ok(device);
         }
@@ -87,6 +87,6 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         drop(device);
         // The caller searches the cache again in any case, because another thread may have freed memory.
         self.shared.free_memory_callbacks.call_all();
-        self.device(id)
+        self.lock_device(id)
     }
 }

@@ -42,7 +42,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         pool: MempoolId,
         is_captured: impl Fn(StreamId) -> bool + Send + 'static,
     ) -> Result<(), AllocatorError> {
-        self.device(device)?.begin_allocate_to_pool(pool, RouteFilter::Capture(Box::new(is_captured)))
+        self.lock_device(device)?.begin_allocate_to_pool(pool, RouteFilter::Capture(Box::new(is_captured)))
     }
 
     /// Ends the capture. The pool is kept until [`Self::release_pool`] is called.
@@ -50,7 +50,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// # Errors
     /// Fails when there is no such device or no route to this pool.
     pub fn end_allocate_to_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
-        self.device(device)?.end_allocate_to_pool(pool)
+        self.lock_device(device)?.end_allocate_to_pool(pool)
     }
 
     /// Ends a graph's use of its pool; call this once for each [`Self::begin_allocate_to_pool`]. When the pool has no
@@ -60,7 +60,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// # Errors
     /// Fails when there is no such device or the pool has no users on it.
     pub fn release_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
-        self.device(device)?.release_pool(pool)
+        self.lock_device(device)?.release_pool(pool)
     }
 
     /// Releases a pool's free memory to the device if the pool has no users left.
@@ -68,8 +68,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// # Errors
     /// Fails when there is no such device or the device fails.
     pub fn empty_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
-        let mut device = self.device(device)?;
-        let context = Caller::of_free(&device.history);
+        let mut device = self.lock_device(device)?;
+        let context = Caller::capture_free(&device.history);
         device.release_cached(Some(pool), context)
     }
 
@@ -80,7 +80,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// [`AllocatorError::InvalidPointer`] when no allocated block starts at `address`; [`AllocatorError::Unsupported`]
     /// for expandable segments, whose pages may be unmapped.
     pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), AllocatorError> {
-        let found = self.devices().find_map(|device| device.base_allocation(address));
+        let found = self.lock_devices().find_map(|device| device.base_allocation(address));
         found.unwrap_or(Err(AllocatorError::InvalidPointer(address)))
     }
 }

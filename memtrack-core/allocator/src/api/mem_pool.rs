@@ -71,7 +71,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// # Errors
     /// Fails when there is no such device.
     pub fn mem_pool(&self, device: DeviceId, options: MemPoolOptions) -> Result<MemPool<M>, AllocatorError> {
-        let mut locked = self.device(device)?;
+        let mut locked = self.lock_device(device)?;
         let number = self.shared.pools_created.fetch_add(1, Ordering::Relaxed) + 1;
         let id = (0, number);
         locked.create_or_retain_pool(id)?;
@@ -99,7 +99,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         options: MemPoolOptions,
     ) -> Result<MemPool<M>, AllocatorError> {
         let pool = self.mem_pool(device, options)?;
-        self.device(device)?.set_source(pool.id, &source);
+        self.lock_device(device)?.set_source(pool.id, &source);
         Ok(pool)
     }
 }
@@ -125,7 +125,7 @@ impl<M: DeviceMemory> MemPool<M> {
 
     /// Returns the number of routes and objects that keep the pool alive.
     pub fn use_count(&self) -> u32 {
-        self.allocator.device(self.device).map_or(0, |device| device.pool_users(self.id))
+        self.allocator.lock_device(self.device).map_or(0, |device| device.pool_users(self.id))
     }
 
     /// Routes the calling thread's requests on `device` to this pool until the returned guard is dropped. Routes
@@ -136,7 +136,7 @@ impl<M: DeviceMemory> MemPool<M> {
     /// released.
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
         self.allocator
-            .device(device)?
+            .lock_device(device)?
             .begin_allocate_to_pool(self.id, RouteFilter::Thread(thread::current().id()))?;
         Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _not_send: PhantomData })
     }
@@ -153,7 +153,7 @@ impl<M: DeviceMemory> MemPool<M> {
 
 impl<M: DeviceMemory> Drop for PoolRoute<M> {
     fn drop(&mut self) {
-        if let Ok(mut device) = self.allocator.device(self.device) {
+        if let Ok(mut device) = self.allocator.lock_device(self.device) {
             // `use_on` added both the route and the user, so removing them cannot fail.
             let _ = device.end_allocate_to_pool(self.id);
             let _ = device.release_pool(self.id);
@@ -163,12 +163,12 @@ impl<M: DeviceMemory> Drop for PoolRoute<M> {
 
 impl<M: DeviceMemory> Drop for MemPool<M> {
     fn drop(&mut self) {
-        if let Ok(mut device) = self.allocator.device(self.device) {
+        if let Ok(mut device) = self.allocator.lock_device(self.device) {
             device.use_on_oom(self.id, false);
             let _ = device.release_pool(self.id);
         }
-        for mut device in self.allocator.devices() {
-            let context = Caller::of_free(&device.history);
+        for mut device in self.allocator.lock_devices() {
+            let context = Caller::capture_free(&device.history);
             // If the device fails, the memory stays allocated, because the error cannot be reported.
             let _ = device.release_cached(Some(self.id), context);
         }

@@ -25,18 +25,18 @@ impl AllocatorState {
     pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
         let mut built = Builder::new(&self.names, names);
         for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {
-            built.add_trace(trace.iter().map(|entry| (event_of(device, entry), entry.pool)));
+            built.add_trace(trace.iter().map(|entry| (entry_to_event(device, entry), entry.pool)));
         }
         for segment in &self.segments {
             built.add_segment(segment);
         }
-        let settings = settings_value(&self.settings, built.strings());
+        let settings = settings_to_value(&self.settings, built.strings());
         built.set_settings(settings);
         built.finish()
     }
 }
 
-fn event_of(device: DeviceId, entry: &TraceEntry) -> Event {
+fn entry_to_event(device: DeviceId, entry: &TraceEntry) -> Event {
     Event {
         // The clock of this snapshot ticks once per nanosecond.
         ticks: entry.time_ns,
@@ -52,7 +52,7 @@ fn event_of(device: DeviceId, entry: &TraceEntry) -> Event {
     }
 }
 
-fn settings_value(settings: &AllocatorSettings, strings: &mut StringInterner) -> Value {
+fn settings_to_value(settings: &AllocatorSettings, strings: &mut StringInterner) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
     let divisions = settings.roundup_power2_divisions.divisions().iter().enumerate();
     let divisions = divisions

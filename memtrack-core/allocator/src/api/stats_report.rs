@@ -5,31 +5,35 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Returns a statistic's four numbers with their names, sorted by name.
-fn numbers(stat: &Stat) -> [(&'static str, i64); 4] {
+fn stat_numbers(stat: &Stat) -> [(&'static str, i64); 4] {
     [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
 }
 
 /// Returns an array's three statistics with their names, sorted by name.
-fn kinds(array: &StatArray) -> [(&'static str, &Stat); 3] {
+fn array_kinds(array: &StatArray) -> [(&'static str, &Stat); 3] {
     [("all", &array.all), ("large_pool", &array.large_pool), ("small_pool", &array.small_pool)]
 }
 
 fn flatten(into: &mut BTreeMap<String, i64>, name: &str, array: &StatArray) {
-    for (kind, stat) in kinds(array) {
+    for (kind, stat) in array_kinds(array) {
         flatten_stat(into, &format!("{name}.{kind}"), stat);
     }
 }
 
 fn flatten_stat(into: &mut BTreeMap<String, i64>, name: &str, stat: &Stat) {
-    into.extend(numbers(stat).map(|(number, value)| (format!("{name}.{number}"), value)));
+    into.extend(stat_numbers(stat).map(|(number, value)| (format!("{name}.{number}"), value)));
 }
 
-fn nested_stat(stat: &Stat) -> Value {
-    Value::Object(numbers(stat).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())
+fn stat_to_json(stat: &Stat) -> Value {
+    Value::Object(
+        stat_numbers(stat).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect(),
+    )
 }
 
-fn nested_array(array: &StatArray) -> Value {
-    Value::Object(kinds(array).into_iter().map(|(name, stat)| (name.to_owned(), nested_stat(stat))).collect())
+fn array_to_json(array: &StatArray) -> Value {
+    Value::Object(
+        array_kinds(array).into_iter().map(|(name, stat)| (name.to_owned(), stat_to_json(stat))).collect(),
+    )
 }
 
 impl DeviceStats {
@@ -53,16 +57,16 @@ impl DeviceStats {
     pub fn nested(&self) -> Value {
         let mut nested = Map::new();
         for (name, array) in self.arrays() {
-            nested.insert(name.to_owned(), nested_array(array));
+            nested.insert(name.to_owned(), array_to_json(array));
         }
-        nested.insert("oversize_allocations".to_owned(), nested_stat(&self.oversize_allocations));
-        nested.insert("oversize_segments".to_owned(), nested_stat(&self.oversize_segments));
+        nested.insert("oversize_allocations".to_owned(), stat_to_json(&self.oversize_allocations));
+        nested.insert("oversize_segments".to_owned(), stat_to_json(&self.oversize_segments));
         for (name, value) in self.counters() {
             nested.insert(name.to_owned(), json!(value));
         }
         let pools = self.reserved_bytes_by_private_pools.iter();
         let pools: Map<String, Value> = pools
-            .map(|((first, second), array)| (format!("{first}_{second}"), nested_array(array)))
+            .map(|((first, second), array)| (format!("{first}_{second}"), array_to_json(array)))
             .collect();
         nested.insert("reserved_bytes_by_private_pools".to_owned(), pools.into());
         nested.into()

@@ -21,7 +21,7 @@ const COUNTS: Scale = Scale { units: &["  ", "K ", "M "], divisor: 1000, keep: 7
 
 impl Scale {
     /// Formats `value` in the unit that `reference` selects.
-    fn cell(self, value: i64, reference: i64) -> String {
+    fn format_cell(self, value: i64, reference: i64) -> String {
         let (mut value, mut reference, mut unit) = (value, reference as f64, 0);
         while reference >= (self.keep * self.divisor) as f64 && unit + 1 < self.units.len() {
             value = value.div_euclid(self.divisor);
@@ -32,7 +32,7 @@ impl Scale {
     }
 }
 
-fn columns(stat: &Stat) -> [i64; 4] {
+fn stat_columns(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed]
 }
 
@@ -41,8 +41,8 @@ fn push_rule(text: &mut String, letter: &str) {
 }
 
 fn push_row(text: &mut String, label: &str, stat: &Stat, reference: &Stat, scale: Scale) {
-    let numbers = columns(stat).into_iter().zip(columns(reference));
-    let cells: Vec<String> = numbers.map(|(value, reference)| scale.cell(value, reference)).collect();
+    let numbers = stat_columns(stat).into_iter().zip(stat_columns(reference));
+    let cells: Vec<String> = numbers.map(|(value, reference)| scale.format_cell(value, reference)).collect();
     let _ = writeln!(text, "| {label:<21} | {} |", cells.join(" | "));
 }
 

@@ -194,7 +194,7 @@ pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, Allo
 }
 
 /// Checks that the fraction is between 0 and 1 and returns it.
-fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
+fn check_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     if (0.0..=1.0).contains(&fraction) {
         Ok(fraction)
     } else {
@@ -204,7 +204,7 @@ fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
 
 /// Returns the error for a call that a backend does not support, with PyTorch's message.
 #[cfg(feature = "cuda-stats")]
-fn unsupported<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
+fn unsupported_error<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
     Err(AllocatorError::Unsupported(format!(
         "{backend} does not yet support {what}. If you need it, please file an issue describing your use case."
     )))

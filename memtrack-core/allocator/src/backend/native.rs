@@ -1,6 +1,6 @@
 //! Implementation of [`Backend`] for the caching allocator.
 
-use super::{Backend, OomObserver, checked_fraction};
+use super::{Backend, OomObserver, check_fraction};
 use crate::state::caller::Caller;
 use crate::{AllocatorError, CachingAllocator, DeviceMemory, DeviceStats, HistoryOptions, MemoryInfo};
 use memtrack_model::event::{DeviceId, StreamId};
@@ -31,40 +31,40 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
 
     /// Releases all cached memory to the devices, except for segments that contain live blocks.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
-        for mut device in self.devices() {
-            let context = Caller::of_free(&device.history);
+        for mut device in self.lock_devices() {
+            let context = Caller::capture_free(&device.history);
             device.release_cached(None, context)?;
         }
         Ok(())
     }
 
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
-        let mut device = self.device(device)?;
-        device.set_fraction(checked_fraction(fraction)?);
+        let mut device = self.lock_device(device)?;
+        device.set_fraction(check_fraction(fraction)?);
         Ok(())
     }
 
     fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError> {
-        let device = self.device(device)?;
+        let device = self.lock_device(device)?;
         Ok(device.limit.map_or(1.0, |limit| limit as f64 / device.total_memory as f64))
     }
 
     fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError> {
-        Ok(self.device(device)?.stats.clone())
+        Ok(self.lock_device(device)?.stats.clone())
     }
 
     fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
-        self.device(device)?.stats.reset_peak();
+        self.lock_device(device)?.stats.reset_peak();
         Ok(())
     }
 
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
-        self.device(device)?.stats.reset_accumulated();
+        self.lock_device(device)?.stats.reset_accumulated();
         Ok(())
     }
 
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
-        Ok(self.device(device)?.memory.memory_info()?)
+        Ok(self.lock_device(device)?.memory.memory_info()?)
     }
 
     fn record_memory_history(&self, options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {

@@ -20,7 +20,7 @@ pub(crate) struct Context {
     pub(crate) handle: usize,
 }
 
-pub(crate) fn failed(call: &str, code: CUresult) -> DeviceError {
+pub(crate) fn call_error(call: &str, code: CUresult) -> DeviceError {
     match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
         code => DeviceError::Failed(format!("the CUDA driver failed: {call} returned {code:?}")),
@@ -28,7 +28,7 @@ pub(crate) fn failed(call: &str, code: CUresult) -> DeviceError {
 }
 
 pub(crate) fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
-    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
+    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(call_error(call, code)) }
 }
 
 /// Returns whether a call failed because its stream is invalid or was destroyed. The driver does not always detect

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{
-    Context, check, device_count, failed, in_relaxed_capture_mode, is_invalid_stream, with_context,
+    Context, call_error, check, device_count, in_relaxed_capture_mode, is_invalid_stream, with_context,
 };
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use cudarc::driver::CudaStream;
@@ -90,35 +90,35 @@ impl CudaMemory {
         (0..device_count(REQUIRED_FUNCTIONS)?).map(Self::new).collect()
     }
 
-    fn resources(&self) -> MutexGuard<'_, Resources> {
+    fn lock_resources(&self) -> MutexGuard<'_, Resources> {
         self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<CudaStream>>> {
+    fn lock_streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<CudaStream>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a stream is retained or does not need to be, because default streams are never destroyed.
     pub(crate) fn retains_stream(&self, stream: &CudaStream) -> bool {
         let handle = stream.cu_stream() as u64;
-        handle <= LAST_DEFAULT_STREAM || self.streams().contains_key(&handle)
+        handle <= LAST_DEFAULT_STREAM || self.lock_streams().contains_key(&handle)
     }
 
     /// Retains a stream, so that it is not destroyed before [`Self::release_stream`] is called.
     pub(crate) fn retain_stream(&self, stream: &Arc<CudaStream>) {
-        self.streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
+        self.lock_streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
     }
 
     /// Returns the retained streams to which no other references exist.
     pub(crate) fn unused_streams(&self) -> Vec<StreamId> {
-        let streams = self.streams();
+        let streams = self.lock_streams();
         let unused = streams.iter().filter(|(_, stream)| Arc::strong_count(stream) == 1);
         unused.map(|(&handle, _)| StreamId(handle)).collect()
     }
 
     /// Releases a retained stream, which destroys it unless other references exist.
     pub(crate) fn release_stream(&self, stream: StreamId) {
-        let ended = self.streams().remove(&stream.0);
+        let ended = self.lock_streams().remove(&stream.0);
         drop(ended);
     }
 
@@ -169,7 +169,7 @@ impl CudaMemory {
         });
         match result {
             Ok(()) => {
-                self.resources().pages.insert(address, (page, handle));
+                self.lock_resources().pages.insert(address, (page, handle));
                 Ok(())
             }
             Err(error) => {
@@ -184,7 +184,7 @@ impl CudaMemory {
     fn unmap_pages(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
         let mut result = Ok(());
         for at in (address..address + size).step_by(page as usize) {
-            let Some((page, handle)) = self.resources().pages.remove(&at) else { continue };
+            let Some((page, handle)) = self.lock_resources().pages.remove(&at) else { continue };
             // SAFETY: the page was mapped by `map_page` with this handle, and the caller guarantees that it is unused.
             let (unmapped, released) =
                 unsafe { (sys::cuMemUnmap(at, page as usize), sys::cuMemRelease(handle)) };
@@ -202,13 +202,13 @@ impl DeviceMemory for CudaMemory {
             let mut address = 0;
             // SAFETY: the out-parameter is a local variable.
             check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut address, size as usize) })?;
-            self.resources().segments.insert(address, ());
+            self.lock_resources().segments.insert(address, ());
             Ok(address)
         })
     }
 
     fn release(&self, address: u64) -> Result<(), DeviceError> {
-        if self.resources().segments.remove(&address).is_none() {
+        if self.lock_resources().segments.remove(&address).is_none() {
             return Err(DeviceError::Failed(format!("no segment begins at {address:#x}")));
         }
         // SAFETY: the driver allocated the segment, which has not been freed yet.
@@ -217,7 +217,8 @@ impl DeviceMemory for CudaMemory {
 
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
         self.with_context(|| {
-            let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
+            let (free, total) =
+                result::mem_get_info().map_err(|error| call_error("cuMemGetInfo", error.0))?;
             Ok(MemoryInfo::new(free as u64, total as u64))
         })
     }
@@ -225,7 +226,8 @@ impl DeviceMemory for CudaMemory {
     fn record_event(&self, stream: StreamId) -> Result<CudaEvent, DeviceError> {
         self.with_context(|| {
             let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
-            let handle = result::event::create(flags).map_err(|error| failed("cuEventCreate", error.0))?;
+            let handle =
+                result::event::create(flags).map_err(|error| call_error("cuEventCreate", error.0))?;
             let event = CudaEvent { handle: handle as usize, context: self.context.handle };
             // SAFETY: the event was created above; the client guarantees that the stream belongs to this device.
             let recorded = unsafe { sys::cuEventRecord(handle, stream.0 as sys::CUstream) };
@@ -269,7 +271,7 @@ impl DeviceMemory for CudaMemory {
             // SAFETY: the out-parameter is a local variable.
             let code = unsafe { sys::cuMemAddressReserve(&raw mut address, size as usize, 0, 0, 0) };
             check("cuMemAddressReserve", code)?;
-            self.resources().ranges.insert(address, size);
+            self.lock_resources().ranges.insert(address, size);
             Ok(address)
         })
     }
@@ -292,7 +294,7 @@ impl DeviceMemory for CudaMemory {
     }
 
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError> {
-        self.resources().ranges.remove(&address);
+        self.lock_resources().ranges.remove(&address);
         self.with_context(|| {
             // SAFETY: the range was reserved with this size, and its pages have been unmapped.
             check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(address, size as usize) })
@@ -318,7 +320,7 @@ impl DeviceMemory for CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        let resources = std::mem::take(&mut *self.resources());
+        let resources = std::mem::take(&mut *self.lock_resources());
         // Failures cannot be reported here, and the driver may already be unloaded at the end of the process.
         let _ = self.with_context(|| {
             // SAFETY: this object allocated all of these resources and has not released them, and no other code can

@@ -28,7 +28,7 @@ impl CachingAllocator<CudaMemory> {
         device: DeviceId,
         stream: &Arc<CudaStream>,
     ) -> Result<(), AllocatorError> {
-        let mut device = self.device(device)?;
+        let mut device = self.lock_device(device)?;
         if !device.memory.retains_stream(stream) {
             device.release_idle_streams();
             device.memory.retain_stream(stream);
@@ -44,7 +44,7 @@ impl Device<CudaMemory> {
         if self.private.is_capturing() {
             return;
         }
-        let context = Caller::of_free(&self.history);
+        let context = Caller::capture_free(&self.history);
         let unused = self.memory.unused_streams();
         if unused.is_empty() || self.process_events(context).is_err() {
             return;

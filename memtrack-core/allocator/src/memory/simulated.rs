@@ -16,7 +16,7 @@ const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 /// The size of each device's address space.
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
 /// The maximum memory of a device in bytes (8 PiB). It ensures that every offset in a range fits into a key.
-pub(crate) const MAX_TOTAL: u64 = 1 << 53;
+pub(crate) const MAX_TOTAL_BYTES: u64 = 1 << 53;
 
 /// A device with addresses but no memory. Addresses increase and are never reused.
 ///
@@ -55,7 +55,7 @@ impl SimulatedMemory {
         let next = FIRST_ADDRESS.max(u64::from(ordinal) * ADDRESSES_PER_DEVICE);
         let end = (u64::from(ordinal) + 1) * ADDRESSES_PER_DEVICE;
         let space = Space { used: 0, next, end, segments: BTreeMap::new(), ranges: BTreeMap::new() };
-        let (total, events_ready) = (total.min(MAX_TOTAL), AtomicBool::new(true));
+        let (total, events_ready) = (total.min(MAX_TOTAL_BYTES), AtomicBool::new(true));
         Self { shared: Arc::new(SharedState { total, events_ready, space: Mutex::new(space) }) }
     }
 
@@ -66,12 +66,12 @@ impl SimulatedMemory {
 
     /// Returns the start of the range that contains an address, even if the range is no longer reserved.
     pub fn range_of(&self, address: u64) -> Option<u64> {
-        let space = self.space();
+        let space = self.lock_space();
         let (&start, &size) = space.ranges.range(..=address).next_back()?;
         (address - start < size).then_some(start)
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
+    fn lock_space(&self) -> MutexGuard<'_, Space> {
         self.shared.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,7 +97,7 @@ impl Space {
 }
 
 /// Returns the amount of memory occupied by the pages of a range of `size` bytes.
-fn in_pages(size: u64, page: u64) -> u64 {
+fn paged_bytes(size: u64, page: u64) -> u64 {
     size / page * round_up(page, GRANULARITY)
 }
 
@@ -105,7 +105,7 @@ impl DeviceMemory for SimulatedMemory {
     type Event = ();
 
     fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
-        let mut space = self.space();
+        let mut space = self.lock_space();
         space.allocate_memory(round_up(size, GRANULARITY), self.shared.total)?;
         let address = space.allocate_addresses(size)?;
         space.segments.insert(address, size);
@@ -113,7 +113,7 @@ impl DeviceMemory for SimulatedMemory {
     }
 
     fn release(&self, address: u64) -> Result<(), DeviceError> {
-        let mut space = self.space();
+        let mut space = self.lock_space();
         let size = space
             .segments
             .remove(&address)
@@ -124,7 +124,7 @@ impl DeviceMemory for SimulatedMemory {
 
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
         let total = self.shared.total;
-        Ok(MemoryInfo::new(total - self.space().used, total))
+        Ok(MemoryInfo::new(total - self.lock_space().used, total))
     }
 
     fn record_event(&self, _stream: StreamId) -> Result<(), DeviceError> {
@@ -144,18 +144,18 @@ impl DeviceMemory for SimulatedMemory {
     }
 
     fn reserve(&self, size: u64) -> Result<u64, DeviceError> {
-        let mut space = self.space();
+        let mut space = self.lock_space();
         let address = space.allocate_addresses(size)?;
         space.ranges.insert(address, size);
         Ok(address)
     }
 
     fn map(&self, _address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.space().allocate_memory(in_pages(size, page), self.shared.total)
+        self.lock_space().allocate_memory(paged_bytes(size, page), self.shared.total)
     }
 
     fn unmap(&self, _address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.space().used -= in_pages(size, page);
+        self.lock_space().used -= paged_bytes(size, page);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use memtrack_model::units::{counted, human_bytes, human_count, human_share, prin
 const MIN_REQUESTS: usize = 20;
 /// The maximum relative difference between the recording and a replay under the recorded settings. If the
 /// difference is larger, the replay does not reproduce the recording.
-const TOLERANCE: f64 = 0.02;
+const MAX_RELATIVE_DIFFERENCE: f64 = 0.02;
 /// The minimum share of reserved memory that new settings must save.
 const MIN_GAIN: f64 = 0.01;
 
@@ -25,13 +25,13 @@ impl Advice {
     /// Derives the recommendation for one device, or `None` if it has no replays.
     pub(super) fn of(report: &ReplayReport) -> Option<Self> {
         let best = report.rows.first()?;
-        let refusal = refusal(report, best);
-        Some(refusal.map_or_else(|| recommendation(report, best), |text| Self { recommended: None, text }))
+        let refusal = find_refusal_reason(report, best);
+        Some(refusal.map_or_else(|| recommend(report, best), |text| Self { recommended: None, text }))
     }
 }
 
 /// Returns the reason no settings can be recommended at all, if there is one.
-fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
+fn find_refusal_reason(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {
         let after = match best.outcome.failed_requests.saturating_sub(1) {
@@ -73,7 +73,7 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
         return None;
     };
     let off = replayed.abs_diff(recorded);
-    (off as f64 > TOLERANCE * recorded as f64).then(|| {
+    (off as f64 > MAX_RELATIVE_DIFFERENCE * recorded as f64).then(|| {
         let under = match report.rows.iter().any(|row| row.recorded) {
             true => "the recorded settings",
             false => "the defaults (the file does not name its settings)",
@@ -88,7 +88,7 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
 }
 
 /// Returns the recommendation, provided that the replays reproduce the recording.
-fn recommendation(report: &ReplayReport, best: &ReplayRow) -> Advice {
+fn recommend(report: &ReplayReport, best: &ReplayRow) -> Advice {
     let none = |text: String| Advice { recommended: None, text };
     if best.recorded {
         return none("The recorded settings are as good as any of these.".to_owned());
@@ -110,8 +110,8 @@ fn recommendation(report: &ReplayReport, best: &ReplayRow) -> Advice {
         if has_fewer_failures {
             why = format!(
                 "{} instead of {}",
-                row_failures_and_retries(best),
-                failures_and_retries(base.num_ooms, base.num_alloc_retries)
+                format_row_failures(best),
+                format_failures(base.num_ooms, base.num_alloc_retries)
             );
         } else if share < MIN_GAIN {
             return none(format!("No recommendation: the best of these saves {saved}, not worth a change."));
@@ -133,12 +133,12 @@ fn recommendation(report: &ReplayReport, best: &ReplayRow) -> Advice {
     Advice { recommended: Some(settings.clone()), text: format!("Recommended: {name}{why}") }
 }
 
-fn row_failures_and_retries(row: &ReplayRow) -> String {
-    failures_and_retries(row.outcome.num_ooms, row.outcome.num_alloc_retries)
+fn format_row_failures(row: &ReplayRow) -> String {
+    format_failures(row.outcome.num_ooms, row.outcome.num_alloc_retries)
 }
 
 /// Formats the number of failed requests and the number of retried requests.
-fn failures_and_retries(failures: i64, retries: i64) -> String {
+fn format_failures(failures: i64, retries: i64) -> String {
     let count = |number: i64| human_count(u64::try_from(number).unwrap_or(0));
     format!("{} failed and {} retried", count(failures), count(retries))
 }

@@ -27,10 +27,10 @@ impl ReplayMemory {
 
     /// Marks a slot's artificial stream as done.
     pub(super) fn complete(&self, slot: u32) {
-        self.completed_slots()[slot as usize] = true;
+        self.lock_completed_slots()[slot as usize] = true;
     }
 
-    fn completed_slots(&self) -> std::sync::MutexGuard<'_, Vec<bool>> {
+    fn lock_completed_slots(&self) -> std::sync::MutexGuard<'_, Vec<bool>> {
         self.completed_slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,7 +56,7 @@ impl DeviceMemory for ReplayMemory {
 
     fn is_done(&self, event: &StreamId) -> Result<bool, DeviceError> {
         let slot = event.0.checked_sub(FIRST_STREAM).and_then(|slot| usize::try_from(slot).ok());
-        Ok(slot.and_then(|slot| self.completed_slots().get(slot).copied()).unwrap_or(true))
+        Ok(slot.and_then(|slot| self.lock_completed_slots().get(slot).copied()).unwrap_or(true))
     }
 
     fn wait(&self, _event: &StreamId) -> Result<(), DeviceError> {

@@ -52,7 +52,7 @@ impl Releases {
         let seen = ooms.map(|(&row, reserved)| events.address[row].saturating_add(*reserved)).max();
         let mut releases = Self { by_index: HashMap::new(), capacity: seen };
         let capacity = capacity.or(seen);
-        let last_use = last_uses(snapshot, rows);
+        let last_use = find_last_uses(snapshot, rows);
         let mut place = 0;
         while place < rows.len() {
             if !is_release(events.action[rows[place]]) {
@@ -74,7 +74,7 @@ impl Releases {
             if is_for_request(snapshot, group, rows.get(end).copied(), reserved[start], capacity, garbage) {
                 releases.by_index.insert(start, vec![Release::ForRequest]);
             } else {
-                let explicit_releases = explicit_releases(snapshot, group, &last_use, end);
+                let explicit_releases = find_explicit_releases(snapshot, group, &last_use, end);
                 releases.by_index.insert(end - 1, explicit_releases);
             }
             place = end;
@@ -83,7 +83,7 @@ impl Releases {
     }
 
     /// Returns the causes of the releases at an index in the trace.
-    pub(super) fn at(&self, place: usize) -> &[Release] {
+    pub(super) fn releases_at(&self, place: usize) -> &[Release] {
         self.by_index.get(&place).map_or(&[], Vec::as_slice)
     }
 }
@@ -121,7 +121,7 @@ fn is_for_request(
 }
 
 /// Returns the explicit calls that released the group.
-fn explicit_releases(
+fn find_explicit_releases(
     snapshot: &PytorchSnapshot,
     group: &[usize],
     last_use: &HashMap<MempoolId, usize>,
@@ -144,7 +144,7 @@ fn explicit_releases(
 }
 
 /// Returns the index of the last allocation in each private pool.
-fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
+fn find_last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
     let pytorch = snapshot.details();
     let allocs = rows.iter().enumerate().filter(|(_, row)| snapshot.events.action[**row] == Action::Alloc);
     allocs

@@ -177,7 +177,7 @@ impl Reader<'_> {
         for (address, (size, stream, pool)) in found {
             self.requests.existing.0 += 1;
             self.requests.existing.1 += size;
-            self.alloc(address, size, stream, pool);
+            self.add_alloc(address, size, stream, pool);
         }
     }
 
@@ -187,32 +187,32 @@ impl Reader<'_> {
             let (address, size, stream) = (events.address[row], events.size_bytes[row], events.stream[row]);
             let pool = self.pytorch.events.pool(row, Key::PoolId);
             match events.action[row] {
-                Action::Alloc => self.alloc(address, size, stream, pool),
+                Action::Alloc => self.add_alloc(address, size, stream, pool),
                 Action::Oom => {
-                    let pool = self.pool(pool);
+                    let pool = self.pool_number(pool);
                     self.push_alloc(Request::Failed { size, stream, pool });
                 }
-                Action::Free => self.free(address),
+                Action::Free => self.add_free(address),
                 Action::FreeRequested => {
                     let next = rows.get(place + 1);
                     let at_once = next.is_some_and(|&next| {
                         events.action[next] == Action::FreeCompleted && events.address[next] == address
                     });
-                    if at_once { self.free(address) } else { self.free_pending(address) }
+                    if at_once { self.add_free(address) } else { self.add_pending_free(address) }
                 }
                 Action::FreeCompleted => match self.pending.remove(&address) {
                     Some(slot) => self.completed.push(slot),
                     // The free was requested just before this, or before the trace started.
-                    None => self.free(address),
+                    None => self.add_free(address),
                 },
                 _ => {}
             }
-            for release in releases.at(place) {
+            for release in releases.releases_at(place) {
                 match release {
                     Release::ForRequest => self.releases_memory = true,
                     Release::EmptyCache => self.push(Request::EmptyCache),
                     Release::Pool(id) => {
-                        let pool = self.pool(*id);
+                        let pool = self.pool_number(*id);
                         self.push(Request::DropPool { pool });
                     }
                 }
@@ -221,23 +221,23 @@ impl Reader<'_> {
         self.flush();
     }
 
-    fn alloc(&mut self, address: u64, size: u64, stream: StreamId, pool: MempoolId) {
+    fn add_alloc(&mut self, address: u64, size: u64, stream: StreamId, pool: MempoolId) {
         // If a block is still live at this address, its free was not recorded.
-        self.free(address);
+        self.add_free(address);
         let slot = self.requests.slots;
         self.requests.slots += 1;
-        let pool = self.pool(pool);
+        let pool = self.pool_number(pool);
         self.push_alloc(Request::Alloc { slot, size, stream, pool });
         self.live.insert(address, slot);
     }
 
-    fn free(&mut self, address: u64) {
+    fn add_free(&mut self, address: u64) {
         if let Some(slot) = self.live.remove(&address) {
             self.push(Request::Free { slot });
         }
     }
 
-    fn free_pending(&mut self, address: u64) {
+    fn add_pending_free(&mut self, address: u64) {
         if let Some(slot) = self.live.remove(&address) {
             self.push(Request::FreePending { slot });
             self.pending.insert(address, slot);
@@ -266,7 +266,7 @@ impl Reader<'_> {
     }
 
     /// Returns the number of a pool, adding the pool if it is new.
-    fn pool(&mut self, id: MempoolId) -> u32 {
+    fn pool_number(&mut self, id: MempoolId) -> u32 {
         let pools = &mut self.requests.pools;
         let found = pools.iter().rposition(|known| *known == id);
         found.unwrap_or_else(|| {

@@ -128,7 +128,7 @@ impl ReplayReport {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }
 
-    fn cells(&self, row: &ReplayRow) -> [String; 7] {
+    fn row_cells(&self, row: &ReplayRow) -> [String; 7] {
         let Outcome { settings, .. } = &row.outcome;
         let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
         let outcome = &row.outcome;
@@ -157,7 +157,7 @@ impl fmt::Display for ReplayReport {
         let requests = counted(self.requests as u64, "request");
         writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
         let rows: Vec<[String; 7]> = std::iter::once(HEADINGS.map(str::to_owned))
-            .chain(self.rows.iter().map(|row| self.cells(row)))
+            .chain(self.rows.iter().map(|row| self.row_cells(row)))
             .collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; 7] = std::array::from_fn(width);

@@ -72,7 +72,7 @@ pub fn replay(
         outcome: Outcome { settings: settings.text().to_owned(), ..Outcome::default() },
     };
     for (number, request) in requests.list.iter().enumerate() {
-        run.request(number, request)?;
+        run.execute(number, request)?;
     }
     run.finish()
 }
@@ -88,7 +88,7 @@ struct Run {
 }
 
 impl Run {
-    fn request(&mut self, number: usize, request: &Request) -> Result<(), AllocatorError> {
+    fn execute(&mut self, number: usize, request: &Request) -> Result<(), AllocatorError> {
         match *request {
             Request::Alloc { slot, size, stream, pool } => {
                 self.addresses[slot as usize] = self.allocate(number, size, stream, pool)?;
@@ -122,10 +122,10 @@ impl Run {
         stream: StreamId,
         pool: u32,
     ) -> Result<u64, AllocatorError> {
-        let route = if pool == 0 { None } else { Some(self.pool(pool)?.use_mem_pool()?) };
+        let route = if pool == 0 { None } else { Some(self.get_or_create_pool(pool)?.use_mem_pool()?) };
         let allocated = self.allocator.allocate(size, DEVICE, stream);
         drop(route);
-        let stats = &self.allocator.device(DEVICE)?.stats;
+        let stats = &self.allocator.lock_device(DEVICE)?.stats;
         let reserved = stats.reserved_bytes.all.current;
         if reserved > self.peak_reserved {
             self.peak_reserved = reserved;
@@ -143,7 +143,7 @@ impl Run {
         }
     }
 
-    fn pool(&mut self, number: u32) -> Result<&MemPool<ReplayMemory>, AllocatorError> {
+    fn get_or_create_pool(&mut self, number: u32) -> Result<&MemPool<ReplayMemory>, AllocatorError> {
         use std::collections::hash_map::Entry;
         match self.pools.entry(number) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),

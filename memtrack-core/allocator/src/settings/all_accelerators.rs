@@ -6,7 +6,7 @@ use super::tokens::Tokens;
 use super::{Settings, SettingsError};
 
 /// Parses the value of `key`, if it is an option for all accelerators, and returns the index of the value's last token.
-pub(super) fn option(
+pub(super) fn parse_option(
     key: &str,
     tokens: &Tokens,
     value: usize,
@@ -16,13 +16,14 @@ pub(super) fn option(
     let smallest = options.large_segment_size / MIB;
     match key {
         "max_split_size_mb" => {
-            options.max_split_size = at_least(tokens.integer(value)?, smallest, key)?;
+            options.max_split_size = mib_to_bytes_at_least(tokens.parse_integer(value)?, smallest, key)?;
         }
         "max_non_split_rounding_mb" => {
-            options.max_non_split_rounding = at_least(tokens.integer(value)?, smallest, key)?;
+            options.max_non_split_rounding =
+                mib_to_bytes_at_least(tokens.parse_integer(value)?, smallest, key)?;
         }
         "garbage_collection_threshold" => {
-            let threshold = tokens.float(value)?;
+            let threshold = tokens.parse_float(value)?;
             if !(threshold > 0.0 && threshold < 1.0) {
                 let text = "garbage_collect_threshold is invalid, set it in (0.0, 1.0)";
                 return Err(SettingsError::value(text));
@@ -30,15 +31,15 @@ pub(super) fn option(
             options.garbage_collection_threshold = threshold;
         }
         "roundup_power2_divisions" => return parse_roundup(tokens, value, &mut options.roundup).map(Some),
-        "expandable_segments" => options.expandable_segments = tokens.boolean(value)?,
+        "expandable_segments" => options.expandable_segments = tokens.parse_boolean(value)?,
         "pinned_use_background_threads" => {
-            tokens.boolean(value)?;
+            tokens.parse_boolean(value)?;
         }
         "pinned_max_round_threshold_mb" => {
-            others.pinned_max_round_threshold = Some(tokens.integer(value)?.wrapping_mul(MIB));
+            others.pinned_max_round_threshold = Some(tokens.parse_integer(value)?.wrapping_mul(MIB));
         }
         "pinned_max_cached_size_mb" => {
-            others.pinned_max_cached_size = Some(tokens.integer(value)?.wrapping_mul(MIB));
+            others.pinned_max_cached_size = Some(tokens.parse_integer(value)?.wrapping_mul(MIB));
         }
         _ => return Ok(None),
     }
@@ -47,7 +48,7 @@ pub(super) fn option(
 
 /// Converts a size from MiB to bytes and checks that it is at least `smallest` MiB. A size that is too large is
 /// truncated.
-fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
+fn mib_to_bytes_at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     if mib < smallest {
         return Err(SettingsError::value(format!(
             "CachingAllocator option {key} too small, must be >= {smallest}"
@@ -61,7 +62,7 @@ fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
 fn parse_roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
     let mut place = value;
     if tokens.get(place)? != "[" {
-        let divisions = tokens.integer(place)?;
+        let divisions = tokens.parse_integer(place)?;
         if !divisions.is_power_of_two() {
             return Err(SettingsError::value("For roundups, the divisions has to be power of 2 "));
         }
@@ -72,7 +73,7 @@ fn parse_roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result
     place += 1;
     while tokens.get(place)? != "]" {
         let key = place;
-        let divisions = tokens.integer(key + 2)?;
+        let divisions = tokens.parse_integer(key + 2)?;
         if divisions != 0 && !divisions.is_power_of_two() {
             let text = "For roundups, the divisions has to be power of 2 or 0 to disable roundup ";
             return Err(SettingsError::value(text));
@@ -80,7 +81,7 @@ fn parse_roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result
         if tokens.get(key)? == ">" {
             roundup.fill(last.unwrap_or(0) + 1..Roundup::INTERVALS, divisions);
         } else {
-            let boundary = tokens.integer(key)?;
+            let boundary = tokens.parse_integer(key)?;
             if !boundary.is_power_of_two() {
                 return Err(SettingsError::value("For roundups, the intervals have to be power of 2 "));
             }

@@ -42,8 +42,8 @@ pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsE
     apply_large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE))?;
     // This is the default if the string does not contain the option.
     settings.options.max_non_split_rounding = settings.options.large_segment_size;
-    apply_pass("Accelerator", &tokens, settings, all_accelerators::option)?;
-    apply_pass("CUDA", &tokens, settings, only_cuda::option)
+    apply_pass("Accelerator", &tokens, settings, all_accelerators::parse_option)?;
+    apply_pass("CUDA", &tokens, settings, only_cuda::parse_option)
 }
 
 /// A function that parses the value of a key at an index and returns the index of the value's last token, or `None` if
@@ -69,7 +69,7 @@ fn apply_pass(
         let value = place + 2;
         let read = option(key, tokens, value, settings).and_then(|last| match last {
             Some(last) => Ok(last),
-            None => tokens.end_of_value(value),
+            None => tokens.find_value_end(value),
         });
         place = read.map_err(|error| error.in_value_of(key))? + 2;
     }
@@ -82,7 +82,7 @@ fn apply_large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<
         if tokens.get(place)? != LARGE_SEGMENT_SIZE {
             continue;
         }
-        let size = tokens.integer(place + 2)?;
+        let size = tokens.parse_integer(place + 2)?;
         if size <= 10 {
             let text = "CachingAllocator option large_segment_size_mb must be > 10 MB";
             return Err(SettingsError::value(text));

@@ -3,7 +3,7 @@
 use super::SettingsError;
 
 /// Parses an unsigned integer; a negative one wraps around.
-pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
+pub(super) fn parse_leading_integer(text: &str) -> Result<u64, SettingsError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -18,7 +18,7 @@ pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
 }
 
 /// Parses a decimal number.
-pub(super) fn leading_float(text: &str) -> Result<f64, SettingsError> {
+pub(super) fn parse_leading_float(text: &str) -> Result<f64, SettingsError> {
     // Take the longest prefix that Rust can parse. Hexadecimal floats, which C++ accepts, do not occur here.
     let ends = text.char_indices().map(|(place, letter)| place + letter.len_utf8()).take(64);
     let longest = ends.filter_map(|end| text[..end].parse::<f64>().ok()).last();
@@ -36,13 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_numeric_prefix_is_read() {
-        assert_eq!(leading_integer("64;rest"), Ok(64));
-        assert_eq!(leading_integer("-1"), Ok(u64::MAX));
-        assert_eq!(leading_integer("x").unwrap_err().kind(), "ValueError");
-        assert_eq!(leading_integer("99999999999999999999").unwrap_err().kind(), "IndexError");
-        assert_eq!(leading_float("0.8abc"), Ok(0.8));
-        assert_eq!(leading_float("-1"), Ok(-1.0));
-        assert_eq!(leading_float("abc").unwrap_err().text(), "stod");
+    fn longest_numeric_prefix_is_read() {
+        assert_eq!(parse_leading_integer("64;rest"), Ok(64));
+        assert_eq!(parse_leading_integer("-1"), Ok(u64::MAX));
+        assert_eq!(parse_leading_integer("x").unwrap_err().kind(), "ValueError");
+        assert_eq!(parse_leading_integer("99999999999999999999").unwrap_err().kind(), "IndexError");
+        assert_eq!(parse_leading_float("0.8abc"), Ok(0.8));
+        assert_eq!(parse_leading_float("-1"), Ok(-1.0));
+        assert_eq!(parse_leading_float("abc").unwrap_err().text(), "stod");
     }
 }

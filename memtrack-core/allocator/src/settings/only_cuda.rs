@@ -4,7 +4,7 @@ use super::tokens::Tokens;
 use super::{AllocatorBackend, Reserve, Settings, SettingsError};
 
 /// Parses the value of `key`, if it is an option for CUDA only, and returns the index of the value's last token.
-pub(super) fn option(
+pub(super) fn parse_option(
     key: &str,
     tokens: &Tokens,
     value: usize,
@@ -22,7 +22,7 @@ pub(super) fn option(
             return parse_reserve_by_class(tokens, value, &mut settings.warnings).map(Some);
         }
         "per_process_memory_fraction" => {
-            let fraction = tokens.float(value)?;
+            let fraction = tokens.parse_float(value)?;
             if !(0.0..=1.0).contains(&fraction) {
                 let text = "per_process_memory_fraction is invalid, set it in [0.0, 1.0]";
                 return Err(SettingsError::value(text));
@@ -30,23 +30,25 @@ pub(super) fn option(
             settings.options.per_process_memory_fraction = fraction;
         }
         "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
-            others.release_lock_on_cudamalloc = tokens.boolean(value)?;
+            others.release_lock_on_cudamalloc = tokens.parse_boolean(value)?;
         }
         "graph_capture_record_stream_reuse" => {
-            others.graph_capture_record_stream_reuse = tokens.boolean(value)?;
+            others.graph_capture_record_stream_reuse = tokens.parse_boolean(value)?;
         }
-        "throw_on_cudamalloc_oom" => settings.options.throw_on_cudamalloc_oom = tokens.boolean(value)?,
+        "throw_on_cudamalloc_oom" => {
+            settings.options.throw_on_cudamalloc_oom = tokens.parse_boolean(value)?
+        }
         "pinned_free_catch_all" => {
-            tokens.boolean(value)?;
+            tokens.parse_boolean(value)?;
         }
         "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
-            others.pinned_use_cuda_host_register = tokens.boolean(value)?;
+            others.pinned_use_cuda_host_register = tokens.parse_boolean(value)?;
         }
         "pinned_num_register_threads" => {
             others.pinned_num_register_threads = Some(parse_thread_count(tokens, value)?)
         }
         "pinned_reserve_segment_size_mb" => {
-            if tokens.integer(value)? == 0 {
+            if tokens.parse_integer(value)? == 0 {
                 return Err(SettingsError::value("Pinned reserve segment size has to be greater than 0"));
             }
         }
@@ -56,7 +58,7 @@ pub(super) fn option(
 }
 
 fn parse_thread_count(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
-    let threads = tokens.integer(value)?;
+    let threads = tokens.parse_integer(value)?;
     if !threads.is_power_of_two() {
         return Err(SettingsError::value(format!(
             "Number of register threads has to be power of 2, got {threads}"

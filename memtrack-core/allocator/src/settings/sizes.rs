@@ -15,9 +15,9 @@ pub const MIN_LARGE: u64 = 10 << 20;
 /// The sizes of segments for requests of at least [`MIN_LARGE`] are multiples of this.
 pub const LARGE_ROUND: u64 = 2 << 20;
 /// The upper limit for requests (1 EiB). They must be smaller than this.
-pub const TOO_LARGE: u64 = 1 << 60;
+pub const REQUEST_LIMIT: u64 = 1 << 60;
 
-/// Rounds `size` up to a multiple of `step`. The caller must have checked that `size` is below [`TOO_LARGE`].
+/// Rounds `size` up to a multiple of `step`. The caller must have checked that `size` is below [`REQUEST_LIMIT`].
 #[inline]
 pub(crate) const fn round_up(size: u64, step: u64) -> u64 {
     size.div_ceil(step) * step

@@ -30,11 +30,11 @@ pub struct AllocatorSettings {
     /// Pinned memory above this size is not cached.
     pub max_cached_size: i64,
     /// The rounding divisions of each interval. The key is the size in MiB at which the interval starts.
-    #[serde(serialize_with = "by_interval")]
+    #[serde(serialize_with = "serialize_by_interval")]
     pub roundup_power2_divisions: Roundup,
 }
 
-fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(Roundup::INTERVALS))?;
     for (interval, divisions) in roundup.divisions().iter().enumerate() {
         map.serialize_entry(&(1u64 << interval).to_string(), divisions)?;
@@ -43,7 +43,7 @@ fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok,
 }
 
 /// Converts a size like PyTorch's cast, which wraps values that are too large.
-fn signed(size: Option<u64>) -> i64 {
+fn to_signed(size: Option<u64>) -> i64 {
     size.map_or(-1, |size| size as i64)
 }
 
@@ -61,8 +61,8 @@ impl Settings {
             release_lock_on_cudamalloc: others.release_lock_on_cudamalloc,
             pinned_use_cuda_host_register: others.pinned_use_cuda_host_register,
             graph_capture_record_stream_reuse: others.graph_capture_record_stream_reuse,
-            max_round_threshold: signed(others.pinned_max_round_threshold),
-            max_cached_size: signed(others.pinned_max_cached_size),
+            max_round_threshold: to_signed(others.pinned_max_round_threshold),
+            max_cached_size: to_signed(others.pinned_max_cached_size),
             roundup_power2_divisions: options.roundup,
         }
     }

@@ -1,7 +1,7 @@
 //! Splits a settings string into tokens: `,` `:` `[` `]` and the words between them. White space is ignored.
 
 use super::SettingsError;
-use super::numbers::{leading_float, leading_integer};
+use super::numbers::{parse_leading_float, parse_leading_integer};
 
 /// The tokens of a settings string.
 pub(super) struct Tokens(Vec<String>);
@@ -52,7 +52,7 @@ impl Tokens {
     }
 
     /// Returns the index of the last token of a value that is being skipped. The value is a word or a list in brackets.
-    pub(super) fn end_of_value(&self, place: usize) -> Result<usize, SettingsError> {
+    pub(super) fn find_value_end(&self, place: usize) -> Result<usize, SettingsError> {
         if self.get(place)? != "[" {
             return Ok(place);
         }
@@ -65,17 +65,17 @@ impl Tokens {
     }
 
     /// Parses the unsigned integer at an index, like C++'s `stoull`.
-    pub(super) fn integer(&self, place: usize) -> Result<u64, SettingsError> {
-        leading_integer(self.get(place)?)
+    pub(super) fn parse_integer(&self, place: usize) -> Result<u64, SettingsError> {
+        parse_leading_integer(self.get(place)?)
     }
 
     /// Parses the number at an index, like C++'s `stod`.
-    pub(super) fn float(&self, place: usize) -> Result<f64, SettingsError> {
-        leading_float(self.get(place)?)
+    pub(super) fn parse_float(&self, place: usize) -> Result<f64, SettingsError> {
+        parse_leading_float(self.get(place)?)
     }
 
     /// Parses the boolean at an index.
-    pub(super) fn boolean(&self, place: usize) -> Result<bool, SettingsError> {
+    pub(super) fn parse_boolean(&self, place: usize) -> Result<bool, SettingsError> {
         match self.get(place)? {
             "True" => Ok(true),
             "False" => Ok(false),

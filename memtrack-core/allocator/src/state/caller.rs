@@ -63,7 +63,7 @@ fn report_event(action: Action, device: DeviceId, stream: StreamId, address: u64
 
 /// Returns the stacks and scopes that ids in histories refer to, the loaded binaries, and a clock whose ticks are
 /// nanoseconds, like the times in histories.
-pub(crate) fn names() -> Snapshot {
+pub(crate) fn snapshot_names() -> Snapshot {
     #[cfg(feature = "record")]
     let names = Snapshot {
         stacks: memtrack_recorder::recorder::stacks_so_far(),
@@ -111,13 +111,13 @@ impl Caller {
 
     /// Captures the caller of an allocation to the extent that the history's options require.
     #[inline]
-    pub(crate) fn of_allocation(history: &History) -> Self {
+    pub(crate) fn capture_allocation(history: &History) -> Self {
         Self::capture_for(history, history.stacks != Context::None)
     }
 
     /// Captures the caller of a free to the extent that the history's options require.
     #[inline]
-    pub(crate) fn of_free(history: &History) -> Self {
+    pub(crate) fn capture_free(history: &History) -> Self {
         Self::capture_for(history, history.stacks == Context::All)
     }
 

@@ -92,20 +92,20 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Adds a free block to its pool's free blocks.
     #[inline(always)]
-    pub(crate) fn cache(&mut self, id: BlockId) {
+    pub(crate) fn add_to_cache(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         self.pools[block.pool.0 as usize].insert(id, block);
     }
 
     /// Removes a block from its pool's free or unmapped blocks.
     #[inline(always)]
-    pub(crate) fn uncache(&mut self, id: BlockId) {
+    pub(crate) fn remove_from_cache(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool.0 as usize].remove(block);
     }
 
     /// Returns the number of a new segment in creation order.
-    pub(crate) fn next_age(&mut self) -> u32 {
+    pub(crate) fn take_next_age(&mut self) -> u32 {
         self.segments_created = self.segments_created.checked_add(1).expect("more than 4 G segments");
         self.segments_created
     }

@@ -62,7 +62,7 @@ impl StreamBlocks {
     }
 
     #[inline(always)]
-    fn best(&self, from: FitKey) -> Option<BlockId> {
+    fn best_fit(&self, from: FitKey) -> Option<BlockId> {
         let newest = self.newest.filter(|(key, _)| *key >= from);
         // A block whose key is smaller than that of the newest block is a better fit.
         let end = newest.map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key));
@@ -111,7 +111,7 @@ impl FreeBlocks {
     }
 
     #[inline(always)]
-    fn of(&self, stream: StreamId) -> Option<&StreamBlocks> {
+    fn stream_blocks(&self, stream: StreamId) -> Option<&StreamBlocks> {
         let index = self.index(stream).ok()?;
         self.streams.get(index).map(|(_, blocks)| blocks)
     }
@@ -138,18 +138,18 @@ impl FreeBlocks {
 
     /// Iterates over a stream's blocks of at least `size` bytes, best fit first.
     pub(crate) fn at_least(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
-        self.of(stream).into_iter().flat_map(move |blocks| blocks.from(FitKey::at_least(size)))
+        self.stream_blocks(stream).into_iter().flat_map(move |blocks| blocks.from(FitKey::at_least(size)))
     }
 
     /// Returns the best-fitting block of a stream that has at least `size` bytes.
     #[inline(always)]
-    pub(crate) fn best(&self, stream: StreamId, size: u64) -> Option<BlockId> {
-        self.of(stream)?.best(FitKey::at_least(size))
+    pub(crate) fn best_fit(&self, stream: StreamId, size: u64) -> Option<BlockId> {
+        self.stream_blocks(stream)?.best_fit(FitKey::at_least(size))
     }
 
     /// Iterates over a stream's blocks of less than `size` bytes, largest first.
     pub(crate) fn below(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
-        self.of(stream).into_iter().flat_map(move |blocks| blocks.below(FitKey::at_least(size)))
+        self.stream_blocks(stream).into_iter().flat_map(move |blocks| blocks.below(FitKey::at_least(size)))
     }
 
     /// Iterates over all blocks in best-fit order.

@@ -106,7 +106,7 @@ impl PrivatePools {
     }
 
     /// Returns the pools without users, in the order in which they are emptied.
-    pub(crate) fn freeable(&self) -> Vec<MempoolId> {
+    pub(crate) fn unused_pools(&self) -> Vec<MempoolId> {
         self.freeable.keys().collect()
     }
 

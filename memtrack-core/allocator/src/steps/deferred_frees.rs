@@ -59,7 +59,7 @@ impl<M: DeviceMemory> Device<M> {
                 self.record_events(id)?;
             } else {
                 let context = self.context_of_free(id, context);
-                self.complete(id, context);
+                self.complete_free(id, context);
             }
             self.deferred.blocks.pop_front();
         }

@@ -74,7 +74,7 @@ impl<M: DeviceMemory> Device<M> {
                     break;
                 }
                 if let Some((_, id)) = self.events.value_at(at).and_then(VecDeque::pop_front) {
-                    self.event_done(id, context);
+                    self.complete_event(id, context);
                 }
             }
             if self.events.value_at(at).is_some_and(|queue| queue.is_empty()) {
@@ -105,7 +105,7 @@ impl<M: DeviceMemory> Device<M> {
                 }
                 self.memory.wait(event)?;
                 if let Some((_, id)) = self.events.value_at(at).and_then(|queue| queue.remove(index)) {
-                    self.event_done(id, context);
+                    self.complete_event(id, context);
                 }
             }
             if self.events.value_at(at).is_some_and(|queue| queue.is_empty()) {
@@ -116,12 +116,12 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    fn event_done(&mut self, id: BlockId, context: Caller) {
+    fn complete_event(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
         block.events -= 1;
         if block.events == 0 {
             let context = self.context_of_free(id, context);
-            self.complete(id, context);
+            self.complete_free(id, context);
         }
     }
 }

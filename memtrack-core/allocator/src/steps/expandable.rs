@@ -62,7 +62,7 @@ impl<M: DeviceMemory> Device<M> {
             }
             found = next;
         }
-        self.uncache(found);
+        self.remove_from_cache(found);
         Ok(Some(found))
     }
 
@@ -103,7 +103,7 @@ impl<M: DeviceMemory> Device<M> {
         pool: PoolId,
     ) -> Result<Option<BlockId>, AllocatorError> {
         let page = page_size(pool.kind(), self.options.large_segment_size);
-        let size = round_up(self.options.reserve.bytes(self.total_memory), page);
+        let size = round_up(self.options.reserve.reserved_bytes(self.total_memory), page);
         if size < needed {
             return Ok(None);
         }
@@ -112,7 +112,7 @@ impl<M: DeviceMemory> Device<M> {
             Err(DeviceError::OutOfMemory) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let age = self.next_age();
+        let age = self.take_next_age();
         let mut block = Block::new(base, size, base, age, (stream, pool));
         block.mapped = false;
         block.range = self.ranges.insert(Range { base, size, page });
@@ -134,7 +134,7 @@ impl<M: DeviceMemory> Device<M> {
             Err(DeviceError::OutOfMemory) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.uncache(id);
+        self.remove_from_cache(id);
         let block = &mut self.blocks[id];
         block.mapped = true;
         let rest_size = block.size - mapped;
@@ -149,7 +149,7 @@ impl<M: DeviceMemory> Device<M> {
         let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
         self.merge(id, prev);
         self.merge(id, next);
-        self.cache(id);
+        self.add_to_cache(id);
         self.count_reserved(place.1, mapped as i64);
         self.stats.num_device_alloc += 1;
         self.record(Action::SegmentMap, address, mapped, place, context);
@@ -174,16 +174,16 @@ impl<M: DeviceMemory> Device<M> {
         }
         self.memory.wait_for_stream(place.0)?;
         self.memory.unmap(first, last - first, range.page)?;
-        self.uncache(id);
+        self.remove_from_cache(id);
         let piece =
             |from: u64, to: u64| Block { range: range_id, ..Block::new(from, to - from, base, age, place) };
         if first > address {
             let before = self.insert_before(id, piece(address, first));
-            self.cache(before);
+            self.add_to_cache(before);
         }
         if end > last {
             let after = self.insert_after(id, piece(last, end));
-            self.cache(after);
+            self.add_to_cache(after);
         }
         let block = &mut self.blocks[id];
         (block.address, block.size, block.mapped) = (first, last - first, false);
@@ -204,7 +204,7 @@ impl<M: DeviceMemory> Device<M> {
         let range_id = self.blocks[id].range;
         let range = self.ranges.get(range_id);
         self.memory.unreserve(range.base, range.size)?;
-        self.uncache(id);
+        self.remove_from_cache(id);
         self.blocks.remove(id);
         self.ranges.unused.push(range_id);
         Ok(())

@@ -31,7 +31,7 @@ impl<M: DeviceMemory> Device<M> {
             // If an event cannot be recorded, the next request tries again.
             self.record_events(id).inspect_err(|_| self.deferred.defer(id))?;
         } else {
-            self.complete(id, context);
+            self.complete_free(id, context);
         }
         Ok(true)
     }
@@ -49,7 +49,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Completes the free of a block that is no longer used: merges it with its free neighbours and caches it.
     #[inline(always)]
-    pub(crate) fn complete(&mut self, id: BlockId, context: Caller) {
+    pub(crate) fn complete_free(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
         let (size, requested) = (block.size, block.requested);
         let (address, place, kind) = (block.address, Self::stream_and_pool(block), block.pool.kind());
@@ -66,7 +66,7 @@ impl<M: DeviceMemory> Device<M> {
                 bytes_change -= merged as i64;
             }
         }
-        self.cache(id);
+        self.add_to_cache(id);
         if self.blocks[id].is_split() {
             blocks_change += 1;
             bytes_change += self.blocks[id].size as i64;
@@ -89,7 +89,7 @@ impl<M: DeviceMemory> Device<M> {
         if !other.is_free() || other.mapped != self.blocks[into].mapped {
             return 0;
         }
-        self.uncache(neighbour);
+        self.remove_from_cache(neighbour);
         let other = &self.blocks[neighbour];
         let (size, prev, next) = (other.size, other.prev, other.next);
         let (address, segment_stack) = (other.address, other.segment_stack);

@@ -3,7 +3,7 @@
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
-use crate::settings::sizes::{MIN_BLOCK, SMALL_LIMIT, TOO_LARGE, block_size, segment_size};
+use crate::settings::sizes::{MIN_BLOCK, REQUEST_LIMIT, SMALL_LIMIT, block_size, segment_size};
 use crate::state::block::{Block, BlockId};
 use crate::state::caller::Caller;
 use crate::state::device::Device;
@@ -47,7 +47,7 @@ impl<M: DeviceMemory> Device<M> {
         stream: StreamId,
         context: Caller,
     ) -> Result<Allocation, AllocatorError> {
-        let mut request = self.request(requested, stream, context)?;
+        let mut request = self.prepare_request(requested, stream, context)?;
         let block = match self.allocate_cached(&request) {
             Some(block) => block,
             None => self.allocate_new(&mut request)?,
@@ -57,13 +57,13 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Frees blocks whose events are done and returns the parameters of the request.
     #[inline(always)]
-    pub(crate) fn request(
+    pub(crate) fn prepare_request(
         &mut self,
         requested: u64,
         stream: StreamId,
         context: Caller,
     ) -> Result<Request, AllocatorError> {
-        if requested >= TOO_LARGE {
+        if requested >= REQUEST_LIMIT {
             return Err(AllocatorError::TooLarge);
         }
         if self.has_pending() && !self.private.captures(stream) {
@@ -83,16 +83,16 @@ impl<M: DeviceMemory> Device<M> {
             self.pool_mut(request.pool).searches += 1;
         }
         let best = self.find_cached(request)?;
-        self.uncache(best);
+        self.remove_from_cache(best);
         Some(best)
     }
 
     /// Returns the block that [`Self::allocate_cached`] would return.
     #[inline(always)]
     pub(crate) fn find_cached(&self, request: &Request) -> Option<BlockId> {
-        let mut best = self.pool(request.pool).free.best(request.stream, request.size)?;
+        let mut best = self.pool(request.pool).free.best_fit(request.stream, request.size)?;
         if self.blocks[best].is_expandable() {
-            best = self.best_expandable(request)?;
+            best = self.find_best_expandable(request)?;
         }
         let Request { size, .. } = *request;
         let found = self.blocks[best].size;
@@ -111,7 +111,7 @@ impl<M: DeviceMemory> Device<M> {
     /// Returns the best block if the first candidate is expandable. This is the block that can grow the least or, while
     /// expandable segments are off, the first block that is not expandable.
     #[cold]
-    fn best_expandable(&self, request: &Request) -> Option<BlockId> {
+    fn find_best_expandable(&self, request: &Request) -> Option<BlockId> {
         let mut candidates = self.pool(request.pool).free.at_least(request.stream, request.size);
         if !request.expands {
             return candidates.find(|&id| !self.blocks[id].is_expandable());
@@ -153,13 +153,13 @@ impl<M: DeviceMemory> Device<M> {
             return Ok(block);
         }
         if self.private.captures(request.stream) {
-            return Err(self.out_of_memory(request));
+            return Err(self.record_out_of_memory(request));
         }
         self.release_all(request.context)?;
         self.stats.num_alloc_retries += 1;
         match self.new_segment(request)? {
             Some(block) => Ok(block),
-            None => Err(self.out_of_memory(request)),
+            None => Err(self.record_out_of_memory(request)),
         }
     }
 
@@ -185,7 +185,7 @@ impl<M: DeviceMemory> Device<M> {
         }
         self.stats.num_device_alloc += 1;
         self.record(Action::SegmentAlloc, address, size, (stream, pool), context);
-        let age = self.next_age();
+        let age = self.take_next_age();
         let mut block = Block::new(address, size, address, age, (stream, pool));
         block.segment_stack = context.stack;
         Ok(Some(self.blocks.insert(block)))
@@ -291,7 +291,7 @@ impl<M: DeviceMemory> Device<M> {
         if let Some(prev) = prev.to_option() {
             self.blocks[prev].next = id;
         }
-        self.cache(rest);
+        self.add_to_cache(rest);
         id
     }
 }

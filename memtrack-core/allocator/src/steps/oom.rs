@@ -36,7 +36,7 @@ const EXPANDABLE_ADVICE: &str = " expandable_segments is enabled. If instead the
 impl<M: DeviceMemory> Device<M> {
     /// Records the failure of a request and returns the error.
     #[cold]
-    pub(crate) fn out_of_memory(&mut self, request: &Request) -> AllocatorError {
+    pub(crate) fn record_out_of_memory(&mut self, request: &Request) -> AllocatorError {
         let info = match self.memory.memory_info() {
             Ok(info) => info,
             Err(error) => return error.into(),
@@ -54,11 +54,11 @@ impl<M: DeviceMemory> Device<M> {
             ),
             segment_bytes: request.segment,
             limit_bytes: self.limit,
-            message: self.message(request, info.free_bytes, info.total_bytes),
+            message: self.format_message(request, info.free_bytes, info.total_bytes),
         }))
     }
 
-    fn message(&self, request: &Request, free: u64, total: u64) -> String {
+    fn format_message(&self, request: &Request, free: u64, total: u64) -> String {
         let allocated = self.stats.allocated_bytes.all.current as u64;
         let reserved = self.stats.reserved_bytes.all.current as u64;
         let private = self.free_in_private_pools();
@@ -74,12 +74,12 @@ impl<M: DeviceMemory> Device<M> {
             self.id.0,
             format_size(total),
             format_size(free),
-            self.processes(),
+            self.format_processes(),
             allowed,
             format_size(allocated + private),
             with_private,
             format_size(reserved.saturating_sub(allocated + private)),
-            self.advice(request),
+            self.format_advice(request),
         )
     }
 
@@ -90,7 +90,7 @@ impl<M: DeviceMemory> Device<M> {
         pools.map(|pool| self.pool(pool).free_bytes(&self.blocks)).sum()
     }
 
-    fn processes(&self) -> String {
+    fn format_processes(&self) -> String {
         let sentence = |process: DeviceProcess| {
             let used = format_size(process.used_bytes?);
             Some(if process.pid == std::process::id() {
@@ -102,13 +102,13 @@ impl<M: DeviceMemory> Device<M> {
         self.memory.processes().into_iter().filter_map(sentence).collect()
     }
 
-    fn advice(&self, request: &Request) -> String {
+    fn format_advice(&self, request: &Request) -> String {
         if !self.options.expandable_segments {
             return ADVICE.to_owned();
         }
         // No reserve is large enough for a request that exceeds the device's memory.
         let fits = request.segment <= self.total_memory;
-        match self.options.reserve.limit(self.total_memory) {
+        match self.options.reserve.max_request_bytes(self.total_memory) {
             Some(limit) if fits && request.segment > limit => format!(
                 " This allocation exceeds the expandable-segment reserve of {} for this stream, and a single allocation \
                  cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or \

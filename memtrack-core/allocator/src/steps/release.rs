@@ -62,7 +62,7 @@ impl<M: DeviceMemory> Device<M> {
         }
         let Request { size, stream, pool, context, .. } = *request;
         let wanted = size.max(oversize);
-        let best = self.pool(pool).free.best(stream, wanted);
+        let best = self.pool(pool).free.best_fit(stream, wanted);
         if let Some(best) = best.filter(|&id| !self.blocks[id].is_expandable()) {
             if self.blocks[best].is_split() {
                 // The segment has live blocks, which is possible only after `max_split_size_mb` was lowered.
@@ -118,7 +118,7 @@ impl<M: DeviceMemory> Device<M> {
         capturing: bool,
         context: Caller,
     ) -> Result<(), AllocatorError> {
-        for id in self.private.freeable() {
+        for id in self.private.unused_pools() {
             if only.is_some_and(|only| only != id) {
                 continue;
             }
@@ -181,7 +181,7 @@ impl<M: DeviceMemory> Device<M> {
         if size >= self.options.max_split_size {
             self.stats.oversize_segments.decrease(1);
         }
-        self.uncache(id);
+        self.remove_from_cache(id);
         self.blocks.remove(id);
         Ok(())
     }

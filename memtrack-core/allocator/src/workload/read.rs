@@ -1,7 +1,7 @@
 //! Reads a whole workload before any operation runs, so that an invalid workload does not lead to a partial result.
 
 use super::operation::{Config, Operation};
-use crate::memory::simulated::MAX_TOTAL;
+use crate::memory::simulated::MAX_TOTAL_BYTES;
 use crate::{AllocatorBackend, Settings, SettingsError};
 use memtrack_formats::{CountingReader, InputState, unpack};
 use serde::Deserialize;
@@ -156,8 +156,11 @@ impl Workload {
         if !(1..=MAX_DEVICES).contains(&config.devices) {
             return invalid(format!("devices must be from 1 to {MAX_DEVICES}, not {}", config.devices));
         }
-        if config.total_bytes > MAX_TOTAL {
-            return invalid(format!("total_bytes must be at most {MAX_TOTAL}, not {}", config.total_bytes));
+        if config.total_bytes > MAX_TOTAL_BYTES {
+            return invalid(format!(
+                "total_bytes must be at most {MAX_TOTAL_BYTES}, not {}",
+                config.total_bytes
+            ));
         }
         if config.fraction.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
             return invalid("fraction must be from 0 to 1".into());

@@ -25,7 +25,7 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     for (index, operation) in workload.operations.iter().enumerate() {
         let mut line =
             ResultLine { i: index + 1, op: operation.name(), id: operation.id(), ..ResultLine::default() };
-        if let Err(error) = run.operation(operation, &mut line) {
+        if let Err(error) = run.run_operation(operation, &mut line) {
             match &error {
                 _ if error.is_out_of_memory() => {
                     line.oom = true;
@@ -40,7 +40,7 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
         }
         run.write(output, line)?;
     }
-    let end = run.end(workload.operations.len() + 1).map_err(io::Error::other)?;
+    let end = run.final_line(workload.operations.len() + 1).map_err(io::Error::other)?;
     run.write(output, end)
 }
 
@@ -52,7 +52,7 @@ pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>)
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {
         // Operations may fail, which is part of the recorded behaviour.
-        let _ = run.operation(operation, &mut ResultLine::default());
+        let _ = run.run_operation(operation, &mut ResultLine::default());
     }
     let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
     Ok((run.allocator.snapshot(), stats))
@@ -102,7 +102,7 @@ impl Run {
     }
 
     fn write(&mut self, output: &mut impl Write, mut line: ResultLine<'_>) -> io::Result<()> {
-        line.events = self.events().map_err(io::Error::other)?;
+        line.events = self.take_events().map_err(io::Error::other)?;
         // Segments that an operation creates become known only through its events, so this must come after them.
         if let (Some(address), Some(device)) = (line.seg, line.off) {
             let (segment, offset) = self.segment_numbers[device as usize].find(address);
@@ -113,7 +113,7 @@ impl Run {
     }
 
     /// Returns the events that the devices have recorded since the last call.
-    fn events(&mut self) -> Result<Vec<EventLine>, AllocatorError> {
+    fn take_events(&mut self) -> Result<Vec<EventLine>, AllocatorError> {
         let mut lines = Vec::new();
         for device in self.devices() {
             let ordinal = usize::from(device.0);
@@ -148,14 +148,14 @@ impl Run {
         Ok(lines)
     }
 
-    fn operation<'a>(
+    fn run_operation<'a>(
         &mut self,
         operation: &'a Operation,
         line: &mut ResultLine<'a>,
     ) -> Result<(), AllocatorError> {
         match operation {
             Operation::Alloc { id, size, stream, device } => {
-                self.alloc(id, size, StreamId(*stream), DeviceId(*device), line)?;
+                self.run_alloc(id, size, StreamId(*stream), DeviceId(*device), line)?;
             }
             Operation::Free { id } => match self.live.remove(&id.to_string()) {
                 Some(address) => self.allocator.free(address)?,
@@ -178,10 +178,10 @@ impl Run {
             }
             Operation::SetFraction { device, fraction } => self.set_fraction(fraction, *device, line)?,
             Operation::Settings { value } => self.allocator.set_allocator_settings(value)?,
-            Operation::Stats => line.stats = Some(self.stats()?),
+            Operation::Stats => line.stats = Some(self.collect_stats()?),
             Operation::Snapshot { file } => {
                 line.file = Some(file.as_deref());
-                self.snapshot(line);
+                self.add_snapshot(line);
             }
             Operation::BeginPool { pool, device, use_on_oom, no_split } => {
                 let options = MemPoolOptions::new().use_on_oom(*use_on_oom).no_split(*no_split);
@@ -204,7 +204,7 @@ impl Run {
         Ok(())
     }
 
-    fn alloc<'a>(
+    fn run_alloc<'a>(
         &mut self,
         id: &Value,
         size: &Number,

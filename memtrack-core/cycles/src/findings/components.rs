@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 impl Components {
     /// Finds the components of a graph, considering only the edges for which `follow` returns true.
     pub(crate) fn of(graph: &Graph, follow: impl Fn(usize) -> bool) -> Self {
-        Self::among(
+        Self::find_components(
             graph.nodes.len(),
             |node| graph.edges_of(node),
             |edge| follow(edge).then(|| graph.edges[edge].to),
@@ -28,7 +28,7 @@ impl Components {
 
     /// Finds the components of `count` nodes. `edges` returns the indices of a node's edges, and `target` returns the
     /// node to which an edge leads if that edge counts.
-    pub(crate) fn among(
+    pub(crate) fn find_components(
         count: usize,
         edges: impl Fn(u32) -> std::ops::Range<usize>,
         target: impl Fn(usize) -> Option<u32>,
@@ -109,7 +109,7 @@ pub(crate) struct Members {
 
 impl Members {
     /// Returns the nodes of one component in graph order.
-    pub(crate) fn of(&self, component: u32) -> &[u32] {
+    pub(crate) fn nodes_of(&self, component: u32) -> &[u32] {
         &self.nodes[self.starts[component as usize] as usize..self.starts[component as usize + 1] as usize]
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Cut;
 use super::components::Components;
-use super::ways::PathSearch;
+use super::path_search::PathSearch;
 use crate::graph::{Edge, Graph, Origin};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::cmp::Reverse;
@@ -35,7 +35,7 @@ pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     let edge = &graph.edges[edge];
     (
         type_label(graph, edge.from).into(),
-        without_indices(graph.text(edge.path)).into(),
+        strip_indices(graph.text(edge.path)).into(),
         type_label(graph, edge.to).into(),
     )
 }
@@ -50,7 +50,7 @@ pub(super) fn type_label(graph: &Graph, node: u32) -> &str {
 }
 
 /// Removes the indices from a path, because `.hooks[3]` is the same field as `.hooks[0]`.
-fn without_indices(path: &str) -> String {
+fn strip_indices(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut depth = 0_u32;
     for character in path.chars() {
@@ -87,22 +87,28 @@ impl<'a> Cycle<'a> {
 
     /// Returns a short closed path in the cycle that avoids the edges in `cut`, or `None` if there is none. It is the
     /// shortest path through any of the few values that are tried.
-    pub(super) fn closed_path(&self, search: &mut PathSearch<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
+    pub(super) fn find_closed_path(
+        &self,
+        search: &mut PathSearch<'_>,
+        cut: &HashSet<usize>,
+    ) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
         let turns = (MAX_EDGES_VISITED / 2 / self.nodes.len()).clamp(1, MAX_STARTS);
         let starts: Vec<u32> = if cut.is_empty() {
             self.nodes.iter().copied().take(turns).collect()
         } else {
-            self.still_cyclic(cut)
+            self.find_still_cyclic(cut)
         };
-        let path =
-            starts.into_iter().filter_map(|node| search.closed_path(node, follow)).min_by_key(Vec::len)?;
-        Some(self.rotated(path))
+        let path = starts
+            .into_iter()
+            .filter_map(|node| search.find_closed_path(node, follow))
+            .min_by_key(Vec::len)?;
+        Some(self.rotate(path))
     }
 
     /// Rotates a closed path so that it starts at the oldest value, or at the first one in the graph if no ages are
     /// known.
-    fn rotated(&self, mut path: Vec<u32>) -> Vec<u32> {
+    fn rotate(&self, mut path: Vec<u32>) -> Vec<u32> {
         let age = |edge: u32| {
             let from = self.graph.edges[edge as usize].from;
             (self.graph.nodes[from as usize].serial.unwrap_or(u64::MAX), from)
@@ -113,27 +119,27 @@ impl<'a> Cycle<'a> {
     }
 
     /// Returns some of the values that are still on a cycle after the edges in `cut` are removed.
-    fn still_cyclic(&self, cut: &HashSet<usize>) -> Vec<u32> {
+    fn find_still_cyclic(&self, cut: &HashSet<usize>) -> Vec<u32> {
         let target = |edge: usize| {
             let counts = (self.inside)(edge) && !cut.contains(&edge);
             counts.then(|| self.places.get(&self.graph.edges[edge].to).copied()).flatten()
         };
         let edges = |at: u32| self.graph.edges_of(self.nodes[at as usize]);
-        let components = Components::among(self.nodes.len(), edges, target);
+        let components = Components::find_components(self.nodes.len(), edges, target);
         let members = components.members();
         let is_cycle = |component: &u32| {
-            let nodes = members.of(*component);
+            let nodes = members.nodes_of(*component);
             nodes.len() > 1 || edges(nodes[0]).any(|edge| target(edge) == Some(nodes[0]))
         };
         (0..components.count)
             .filter(is_cycle)
-            .map(|component| self.nodes[members.of(component)[0] as usize])
+            .map(|component| self.nodes[members.nodes_of(component)[0] as usize])
             .take(MAX_STARTS)
             .collect()
     }
 
     /// Returns the fields to make weak: either alternatives of which any one is enough, or fields that are all needed.
-    pub(super) fn cuts(&self, closed_path: &[u32], search: &mut PathSearch<'_>) -> (Vec<Cut>, bool) {
+    pub(super) fn find_cuts(&self, closed_path: &[u32], search: &mut PathSearch<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
             self.nodes.iter().flat_map(|&node| self.graph.edges_of(node)).filter(|&edge| (self.inside)(edge))
@@ -148,7 +154,7 @@ impl<'a> Cycle<'a> {
             .filter_map(|(field, edge)| {
                 cut.clear();
                 cut.extend(edges_by.get(&field)?);
-                self.still_cyclic(&cut).is_empty().then(|| self.cut(edge, true))
+                self.find_still_cyclic(&cut).is_empty().then(|| self.build_cut(edge, true))
             })
             .collect();
         if !ends.is_empty() {
@@ -169,13 +175,13 @@ impl<'a> Cycle<'a> {
         let mut path = Some(closed_path.to_vec());
         while let Some(closed_path) = path.take_if(|_| together.len() < MAX_CUTS) {
             let best = self.fields_of(&closed_path).min_by_key(|(field, edge)| {
-                let is_back = self.cut(*edge, false).leads_back;
+                let is_back = self.build_cut(*edge, false).leads_back;
                 (self.ease(*edge), !is_back, Reverse(edges_by.get(field).map_or(0, Vec::len)))
             });
             let Some((field, edge)) = best else { break };
             cut.extend(edges_by.get(&field).into_iter().flatten());
-            together.push(self.cut(edge, false));
-            path = self.closed_path(search, &cut);
+            together.push(self.build_cut(edge, false));
+            path = self.find_closed_path(search, &cut);
         }
         (together, path.is_none())
     }
@@ -215,7 +221,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    fn cut(&self, edge: u32, ends_it: bool) -> Cut {
+    fn build_cut(&self, edge: u32, ends_it: bool) -> Cut {
         let serial = |node: u32| self.graph.nodes[node as usize].serial;
         let Edge { from, to, .. } = self.graph.edges[edge as usize];
         let leads_back = match (serial(from), serial(to)) {

@@ -2,19 +2,19 @@
 
 pub(crate) mod components;
 mod cuts;
+mod path_search;
 mod storages;
 #[cfg(test)]
 mod tests;
-mod ways;
 
 use crate::graph::{Graph, Reachability};
 use crate::keep::leads_to_memory;
 use components::Components;
 use cuts::{Field, field_of};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use path_search::PathSearch;
 use std::hash::BuildHasher;
 use storages::{Storages, Sum};
-use ways::PathSearch;
 
 /// How certain it is that the values in a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -182,18 +182,18 @@ impl Findings {
         let component = |node: u32| components.of_node[node as usize];
         let within = |edge: usize| component(graph.edges[edge].from) == component(graph.edges[edge].to);
         let leads = leads_to_memory(graph);
-        let is_cycle = is_cycle(graph, &components);
+        let is_cycle = find_cyclic_components(graph, &components);
         let cyclic = || (0..components.count).filter(|&number| is_cycle[number as usize]);
-        let leads_on = |number: &u32| leads[members.of(*number)[0] as usize];
+        let leads_on = |number: &u32| leads[members.nodes_of(*number)[0] as usize];
         let mut search = PathSearch::new(graph);
-        let weakly = weakly_reached(graph, &mut search);
+        let weakly = find_weakly_reached(graph, &mut search);
 
         // Start with the sources, because they hold the most.
         let mut places = HashMap::new();
         let mut groups = Vec::<Group>::new();
         for number in cyclic().filter(leads_on).collect::<Vec<_>>().into_iter().rev() {
-            let nodes = members.of(number);
-            let proof = proof_of(graph, nodes, &weakly);
+            let nodes = members.nodes_of(number);
+            let proof = find_proof(graph, nodes, &weakly);
             let mut fields: Vec<Field> = nodes
                 .iter()
                 .flat_map(|&node| graph.edges_of(node))
@@ -211,7 +211,7 @@ impl Findings {
         let storages = Storages::of(graph);
         let mut sum = Sum::new(graph, &storages);
         let holders = Holders::of(graph);
-        let held_from_outside = held_from_outside(graph, &components);
+        let held_from_outside = count_pointers_from_outside(graph, &components);
         let mut findings = Self {
             without_memory: cyclic().filter(|number| !leads_on(number)).count() as u64,
             ..Self::default()
@@ -227,14 +227,17 @@ impl Findings {
                 findings.not_measured += group.components.len() as u64;
                 continue;
             }
-            let nodes = members.of(group.components[0]);
+            let nodes = members.nodes_of(group.components[0]);
             let inside =
                 |edge: usize| within(edge) && component(graph.edges[edge].from) == group.components[0];
             let cycle = cuts::Cycle::new(graph, nodes, &inside);
-            let closed_path = cycle.closed_path(&mut search, &HashSet::new()).unwrap_or_default();
-            let (cuts, cuts_are_enough) = cycle.cuts(&closed_path, &mut search);
-            let to_memory =
-                search.shortest_path(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
+            let closed_path = cycle.find_closed_path(&mut search, &HashSet::new()).unwrap_or_default();
+            let (cuts, cuts_are_enough) = cycle.find_cuts(&closed_path, &mut search);
+            let to_memory = search.find_shortest_path(
+                nodes.iter().copied(),
+                |_| true,
+                |node| graph.nodes[node as usize].root,
+            );
 
             sum.begin();
             search.visit(
@@ -259,7 +262,7 @@ impl Findings {
                 leaked
             } else {
                 sum.begin();
-                let all = group.components.iter().flat_map(|&number| members.of(number)).copied();
+                let all = group.components.iter().flat_map(|&number| members.nodes_of(number)).copied();
                 search.visit(
                     all,
                     |_| true,
@@ -271,7 +274,7 @@ impl Findings {
                 if group.proof == Proof::HeldOutside { Bytes::default() } else { sum.lost() }
             };
             sum.begin();
-            holders.freed_with(graph, nodes, |node| sum.add(node));
+            holders.for_each_freed_with(graph, nodes, |node| sum.add(node));
             findings.cycles.push(Cycle {
                 proof: group.proof,
                 instances: group.components.len() as u64,
@@ -311,7 +314,8 @@ impl Findings {
 
         sum.begin();
         let unreachable = |node: u32| graph.nodes[node as usize].held == Reachability::Unreachable;
-        let all = cyclic().flat_map(|number| members.of(number)).copied().filter(|&node| unreachable(node));
+        let all =
+            cyclic().flat_map(|number| members.nodes_of(number)).copied().filter(|&node| unreachable(node));
         search.visit(
             all,
             |_| true,
@@ -333,7 +337,7 @@ impl Findings {
     pub fn of_subgraph(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);
-            let is_cycle = is_cycle(graph, &components);
+            let is_cycle = find_cyclic_components(graph, &components);
             is_cycle.iter().filter(|&&is_cycle| is_cycle).count()
         };
         let without_memory =
@@ -395,7 +399,7 @@ fn group_unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'
 }
 
 /// Returns, for each component, whether it is a cycle.
-fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
+fn find_cyclic_components(graph: &Graph, components: &Components) -> Vec<bool> {
     let mut is_cycle = vec![false; components.count as usize];
     for edge in &graph.edges {
         let from = components.of_node[edge.from as usize];
@@ -407,7 +411,7 @@ fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
 
 /// Returns, for each node, whether it can be reached from a value with weak pointers from outside. Upgrading such a
 /// pointer makes the node usable.
-fn weakly_reached(graph: &Graph, search: &mut PathSearch<'_>) -> Vec<bool> {
+fn find_weakly_reached(graph: &Graph, search: &mut PathSearch<'_>) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
     search.visit(
@@ -421,7 +425,7 @@ fn weakly_reached(graph: &Graph, search: &mut PathSearch<'_>) -> Vec<bool> {
     reached
 }
 
-fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
+fn find_proof(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
     if nodes.iter().any(|&node| graph.nodes[node as usize].held != Reachability::Unreachable) {
         Proof::HeldOutside
     } else if nodes.iter().any(|&node| weakly[node as usize]) {
@@ -443,7 +447,7 @@ fn keep_ends(mut path: Vec<u32>) -> Vec<u32> {
 }
 
 /// Returns, for each component, the number of strong pointers into it from reachable values or from outside the graph.
-fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
+fn count_pointers_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
     let component = |node: u32| components.of_node[node as usize] as usize;
     let mut held = vec![0; components.count as usize];
     for (node, number) in graph.nodes.iter().zip(&components.of_node) {
@@ -475,7 +479,7 @@ impl Holders {
 
     /// Calls `each` for every node in `nodes`, and for every node that would be dropped with them because its last
     /// pointer would be gone. Other cycles stay.
-    fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
+    fn for_each_freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();
         let mut left = nodes.to_vec();

@@ -2,90 +2,94 @@
 
 use super::*;
 use crate::graph::{Edge, Origin};
-use crate::testing::graph;
+use crate::testing::parse_graph;
 use crate::words;
 
-fn rust(lines: &str) -> (Graph, Findings) {
-    let graph = graph(Origin::Rust, lines);
+fn find_in_rust_graph(lines: &str) -> (Graph, Findings) {
+    let graph = parse_graph(Origin::Rust, lines);
     let findings = Findings::of(&graph);
     (graph, findings)
 }
 
-fn known(bytes: Bytes) -> u64 {
+fn known_bytes(bytes: Bytes) -> u64 {
     assert_eq!(bytes.unknown, 0);
     bytes.known_bytes
 }
 
-fn suggested(graph: &Graph, cycle: &Cycle) -> Vec<String> {
+fn suggested_fields(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     cycle.suggested_cuts().iter().map(|cut| words::field(graph, cut)).collect()
 }
 
 #[test]
-fn a_value_that_refers_to_itself_is_a_cycle() {
-    let (graph, findings) = rust("Node .me Node\n Node = 10");
+fn value_that_refers_to_itself_is_cycle() {
+    let (graph, findings) = find_in_rust_graph("Node .me Node\n Node = 10");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
-    assert_eq!((cycle.proof, cycle.nodes.len(), known(cycle.leaked)), (Proof::Proved, 1, 10));
-    assert_eq!(suggested(&graph, cycle), ["Node .me → Node"]);
+    assert_eq!((cycle.proof, cycle.nodes.len(), known_bytes(cycle.leaked)), (Proof::Proved, 1, 10));
+    assert_eq!(suggested_fields(&graph, cycle), ["Node .me → Node"]);
     assert_eq!(words::path_text(&graph, &cycle.closed_path), "Node .me → Node");
 }
 
 #[test]
-fn the_reference_of_the_younger_of_two_values_is_made_weak() {
+fn reference_of_younger_value_is_made_weak() {
     let (graph, findings) =
-        rust("Trainer .hooks[0] Hook\n Hook .owner Trainer\n Hook .data Buffer\n Buffer = 64");
+        find_in_rust_graph("Trainer .hooks[0] Hook\n Hook .owner Trainer\n Hook .data Buffer\n Buffer = 64");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!(words::path_text(&graph, &cycle.closed_path), "Trainer .hooks[0] → Hook .owner → Trainer");
-    assert_eq!(suggested(&graph, cycle), ["Hook .owner → Trainer"]);
+    assert_eq!(suggested_fields(&graph, cycle), ["Hook .owner → Trainer"]);
     assert!(cycle.cuts[0].leads_back && cycle.cuts[0].ends_it);
     assert_eq!(words::path_text(&graph, &cycle.to_memory), "Hook .data → Buffer");
-    assert_eq!((known(cycle.leaked), known(cycle.exclusive), known(findings.leaked)), (64, 64, 64));
+    assert_eq!(
+        (known_bytes(cycle.leaked), known_bytes(cycle.exclusive), known_bytes(findings.leaked)),
+        (64, 64, 64)
+    );
 }
 
 #[test]
-fn many_children_are_one_field_to_change() {
-    let (graph, findings) = rust(
+fn field_of_many_children_is_suggested_once() {
+    let (graph, findings) = find_in_rust_graph(
         "Tree .children[0] Leaf#1\n Tree .children[1] Leaf#2\n Tree .children[2] Leaf#3
          Leaf#1 .parent Tree\n Leaf#2 .parent Tree\n Leaf#3 .parent Tree\n Leaf#3 = 5",
     );
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!(cycle.nodes.len(), 4);
-    assert_eq!(suggested(&graph, cycle), ["Leaf .parent → Tree"]);
+    assert_eq!(suggested_fields(&graph, cycle), ["Leaf .parent → Tree"]);
 }
 
 #[test]
 fn all_needed_fields_are_named_if_no_single_field_is_enough() {
-    let (graph, findings) =
-        rust("A .left B\n B .back A\n A .right C\n C .home A\n B .across C\n C .across B\n A = 1");
+    let (graph, findings) = find_in_rust_graph(
+        "A .left B\n B .back A\n A .right C\n C .home A\n B .across C\n C .across B\n A = 1",
+    );
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert!(cycle.cuts.iter().all(|cut| !cut.ends_it));
     // No closed path remains without them.
     let cut: HashSet<Field> = cycle.cuts.iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
     let components = Components::of(&graph, |edge| !cut.contains(&field_of(&graph, edge)));
-    assert_eq!(components.count, 3, "{:?}", suggested(&graph, cycle));
+    assert_eq!(components.count, 3, "{:?}", suggested_fields(&graph, cycle));
 }
 
 #[test]
-fn the_suggestion_is_marked_as_insufficient_if_too_many_fields_are_needed() {
+fn suggestion_is_marked_as_insufficient_if_too_many_fields_are_needed() {
     let nodes: Vec<String> = (0..8).map(|node| format!("T{node}")).collect();
     let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to)));
     let mut lines: String =
         pairs.filter(|(from, to)| from != to).map(|(from, to)| format!("{from} .to{to} {to}\n")).collect();
     lines += "T0 = 1";
-    let (graph, findings) = rust(&lines);
+    let (graph, findings) = find_in_rust_graph(&lines);
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert!(!cycle.cuts_are_enough && !cycle.cuts.is_empty());
     assert!(words::make_weak(&graph, cycle).last().unwrap().starts_with("and more"));
 }
 
 #[test]
-fn the_reference_that_closes_the_way_is_made_weak_if_ages_are_unknown() {
-    let mut graph = graph(Origin::Rust, "Model .layers[0] Layer\n Layer .parent Model\n Layer = 1");
+fn closing_reference_is_made_weak_if_ages_are_unknown() {
+    let mut graph = parse_graph(Origin::Rust, "Model .layers[0] Layer\n Layer .parent Model\n Layer = 1");
     graph.nodes[1].serial = None;
     let findings = Findings::of(&graph);
-    assert_eq!(suggested(&graph, &findings.cycles[0]), ["Layer .parent → Model"]);
+    assert_eq!(suggested_fields(&graph, &findings.cycles[0]), ["Layer .parent → Model"]);
     graph.nodes[0].serial = None;
     let findings = Findings::of(&graph);
-    assert_eq!(suggested(&graph, &findings.cycles[0]), ["Layer .parent → Model"]);
+    assert_eq!(suggested_fields(&graph, &findings.cycles[0]), ["Layer .parent → Model"]);
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn output_for_long_paths_is_bounded() {
     let mut lines: String =
         (0..count).map(|n| format!("A{n} .b B{n}\n B{n} .a A{n}\n A{n} .next A{}\n", n + 1)).collect();
     lines += &format!("A{count} = 1");
-    let (graph, findings) = rust(&lines);
+    let (graph, findings) = find_in_rust_graph(&lines);
     assert_eq!(findings.cycles.len(), count);
     let longest = findings.cycles.iter().map(|cycle| cycle.to_memory_steps).max();
     assert_eq!(longest, Some(count));
@@ -108,83 +112,97 @@ fn output_for_long_paths_is_bounded() {
 
 #[test]
 fn memory_shared_by_two_cycles_is_exclusive_to_neither() {
-    let (_, findings) = rust("A .me A\n A .shared S\n A .own X\n B .you B\n B .shared S\n S = 100\n X = 7");
+    let (_, findings) =
+        find_in_rust_graph("A .me A\n A .shared S\n A .own X\n B .you B\n B .shared S\n S = 100\n X = 7");
     let [first, second] = &findings.cycles[..] else { panic!("{findings:?}") };
-    assert_eq!((known(first.leaked), known(first.exclusive)), (107, 7));
-    assert_eq!((known(second.leaked), known(second.exclusive)), (100, 0));
-    assert_eq!(known(findings.leaked), 107, "each storage once");
+    assert_eq!((known_bytes(first.leaked), known_bytes(first.exclusive)), (107, 7));
+    assert_eq!((known_bytes(second.leaked), known_bytes(second.exclusive)), (100, 0));
+    assert_eq!(known_bytes(findings.leaked), 107, "each storage once");
 }
 
 #[test]
-fn a_storage_held_by_two_values_is_counted_once_and_freed_with_the_last() {
-    let (_, findings) = rust("A .me A\n A .x X\n X = 50 @1\n B .me B\n B .y Y\n Y = 50 @1");
-    assert_eq!(known(findings.leaked), 50);
+fn storage_held_by_two_values_is_counted_once_and_freed_with_last() {
+    let (_, findings) = find_in_rust_graph("A .me A\n A .x X\n X = 50 @1\n B .me B\n B .y Y\n Y = 50 @1");
+    assert_eq!(known_bytes(findings.leaked), 50);
     assert_eq!(findings.leaked.storages, 1);
-    assert!(findings.cycles.iter().all(|cycle| known(cycle.leaked) == 50 && known(cycle.exclusive) == 0));
+    assert!(
+        findings
+            .cycles
+            .iter()
+            .all(|cycle| known_bytes(cycle.leaked) == 50 && known_bytes(cycle.exclusive) == 0)
+    );
 }
 
 #[test]
-fn a_cycle_behind_another_is_reported_as_such() {
-    let (graph, findings) = rust("A .me A\n A .next B\n B .me B\n B = 9");
+fn cycle_behind_another_is_reported_as_such() {
+    let (graph, findings) = find_in_rust_graph("A .me A\n A .next B\n B .me B\n B = 9");
     let place =
         |label: &str| findings.cycles.iter().position(|cycle| graph.label(cycle.nodes[0]) == label).unwrap();
     let (a, b) = (&findings.cycles[place("A")], &findings.cycles[place("B")]);
     assert_eq!((&a.held_by_cycles[..], &b.held_by_cycles[..]), (&[][..], &[place("A") as u32][..]));
-    assert_eq!((known(a.leaked), known(a.exclusive)), (9, 0), "B holds itself");
-    assert_eq!((known(b.leaked), known(b.exclusive)), (9, 9));
+    assert_eq!((known_bytes(a.leaked), known_bytes(a.exclusive)), (9, 0), "B holds itself");
+    assert_eq!((known_bytes(b.leaked), known_bytes(b.exclusive)), (9, 9));
 }
 
 #[test]
-fn equal_cycles_are_one_finding_with_a_count() {
+fn equal_cycles_are_one_finding_with_count() {
     let lines: String = (0..1000)
         .map(|n| {
             format!("Parent#{n} .children[{n}] Child#{n}\n Child#{n} .parent Parent#{n}\n Child#{n} = 3\n")
         })
         .collect();
-    let (_, findings) = rust(&lines);
+    let (_, findings) = find_in_rust_graph(&lines);
     let [cycle] = &findings.cycles[..] else { panic!("{} findings", findings.cycles.len()) };
-    assert_eq!((cycle.instances, known(cycle.leaked), known(cycle.all_leaked)), (1000, 3, 3000));
-    assert_eq!((findings.leaks(), known(findings.leaked)), (1000, 3000));
+    assert_eq!((cycle.instances, known_bytes(cycle.leaked), known_bytes(cycle.all_leaked)), (1000, 3, 3000));
+    assert_eq!((findings.leaks(), known_bytes(findings.leaked)), (1000, 3000));
 }
 
 #[test]
-fn memory_in_use_is_not_leaked_and_memory_that_will_leak_is_pinned() {
-    let (_, findings) = rust("A .me A\n A held 2\n A = 4\n B .me B\n B .data D\n D held 1\n D = 8");
+fn memory_in_use_is_not_leaked_and_future_leaks_are_pinned() {
+    let (_, findings) =
+        find_in_rust_graph("A .me A\n A held 2\n A = 4\n B .me B\n B .data D\n D held 1\n D = 8");
     let [pinning, held] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!(
-        (held.proof, held.outside_pointers, known(held.leaked), known(held.pinned)),
+        (held.proof, held.outside_pointers, known_bytes(held.leaked), known_bytes(held.pinned)),
         (Proof::HeldOutside, 2, 0, 4)
     );
-    assert_eq!((pinning.proof, known(pinning.leaked), known(pinning.pinned)), (Proof::Proved, 0, 8));
-    assert_eq!((known(findings.leaked), findings.leaks()), (0, 1));
+    assert_eq!(
+        (pinning.proof, known_bytes(pinning.leaked), known_bytes(pinning.pinned)),
+        (Proof::Proved, 0, 8)
+    );
+    assert_eq!((known_bytes(findings.leaked), findings.leaks()), (0, 1));
 }
 
 #[test]
-fn a_weak_pointer_to_a_value_that_leads_to_a_cycle_reaches_the_cycle() {
-    let (_, findings) = rust("Head .next A\n Head weak 1\n A .me A\n A = 1\n B .me B\n B = 2");
+fn weak_pointer_to_value_that_leads_to_cycle_reaches_cycle() {
+    let (_, findings) = find_in_rust_graph("Head .next A\n Head weak 1\n A .me A\n A = 1\n B .me B\n B = 2");
     let proofs: Vec<Proof> = findings.cycles.iter().map(|cycle| cycle.proof).collect();
     assert_eq!(proofs, [Proof::Proved, Proof::WeakHandles]);
 }
 
 #[test]
 fn cycles_without_device_memory_are_only_counted() {
-    let (_, findings) = rust("A .me A\n B = 3\n A .to C");
+    let (_, findings) = find_in_rust_graph("A .me A\n B = 3\n A .to C");
     assert!(findings.cycles.is_empty());
     assert_eq!(
-        (findings.without_memory, known(findings.leaked), known(findings.unreachable_beside_cycles)),
+        (
+            findings.without_memory,
+            known_bytes(findings.leaked),
+            known_bytes(findings.unreachable_beside_cycles)
+        ),
         (1, 0, 3)
     );
 }
 
 #[test]
 fn unknown_sizes_are_not_added() {
-    let (_, findings) = rust("A .me A\n A = 3\n A .b B\n B = ?");
+    let (_, findings) = find_in_rust_graph("A .me A\n A = 3\n A .b B\n B = ?");
     assert_eq!(words::bytes(findings.leaked), "3 B and 1 device buffer of unknown size");
 }
 
 #[test]
-fn a_large_ring_takes_no_stack_and_little_time() {
-    let mut graph = graph(Origin::Rust, "N .next N#1\n N#1 .next N\n N = 1");
+fn large_ring_needs_no_stack_and_little_time() {
+    let mut graph = parse_graph(Origin::Rust, "N .next N#1\n N#1 .next N\n N = 1");
     let label = graph.nodes[0].label;
     let path = graph.edges[0].path;
     for node in 2..300_000 {
@@ -226,7 +244,7 @@ proptest::proptest! {
         let mut lines: String = (0..9).map(|node| format!("N{node} .x{node} N{node}x\n")).collect();
         edges.iter().for_each(|(from, to)| lines += &format!("N{from} .f{to} N{to}\n"));
         memory.iter().for_each(|node| lines += &format!("N{node} = 1\n"));
-        let (graph, findings) = rust(&lines);
+        let (graph, findings) = find_in_rust_graph(&lines);
         let leads = leads_to_memory(&graph);
         let cyclic = cyclic_by_trial(&graph);
         let expected: Vec<u32> =

@@ -1,12 +1,12 @@
 //! A list of weak pointers. A value dies without notice, and a weak pointer to it keeps its memory block allocated. The
 //! list is therefore pruned whenever its length has doubled. It never has more than twice as many entries as were alive
-//! when it was last pruned, plus [`MIN_SCAN`], and the amortized cost of adding an entry does not depend on the length
+//! when it was last pruned, plus [`MIN_PRUNED_ENTRIES`], and the amortized cost of adding an entry does not depend on the length
 //! of the list.
 
 use memtrack_recorder::{internal_bytes, recorder, reentry};
 
 /// The number of entries below which pruning is not worthwhile.
-pub(super) const MIN_SCAN: usize = 256;
+pub(super) const MIN_PRUNED_ENTRIES: usize = 256;
 
 /// An entry whose value may be dead.
 pub(super) trait WeakEntry {
@@ -28,7 +28,7 @@ pub(super) struct Entries<E: WeakEntry> {
 
 impl<E: WeakEntry> Entries<E> {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), scan_at: MIN_SCAN, accounted: (0, 0) }
+        Self { entries: Vec::new(), scan_at: MIN_PRUNED_ENTRIES, accounted: (0, 0) }
     }
 
     /// Adds an entry.
@@ -46,19 +46,19 @@ impl<E: WeakEntry> Entries<E> {
 
     #[cold]
     fn grow(&mut self) {
-        self.entries.reserve(MIN_SCAN);
-        self.account();
+        self.entries.reserve(MIN_PRUNED_ENTRIES);
+        self.account_memory();
     }
 
     /// Drops dead entries. The caller must have called [`reentry::enter`].
     #[cold]
     pub(super) fn prune(&mut self) {
         self.entries.extract_if(.., |entry| entry.is_dead()).for_each(WeakEntry::drop_entry);
-        self.scan_at = 2 * self.entries.len() + MIN_SCAN;
+        self.scan_at = 2 * self.entries.len() + MIN_PRUNED_ENTRIES;
         if self.entries.capacity() > 2 * self.scan_at {
             self.entries.shrink_to(self.scan_at);
         }
-        self.account();
+        self.account_memory();
     }
 
     /// Takes all entries out temporarily. The caller must pass them to [`Self::restore`].
@@ -71,15 +71,15 @@ impl<E: WeakEntry> Entries<E> {
     pub(super) fn restore(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
         self.entries = taken;
-        self.scan_at = 2 * self.entries.len() + MIN_SCAN;
-        self.account();
+        self.scan_at = 2 * self.entries.len() + MIN_PRUNED_ENTRIES;
+        self.account_memory();
     }
 
     /// Drops all entries. The caller must have called [`reentry::enter`].
     pub(super) fn clear(&mut self) {
         std::mem::take(&mut self.entries).into_iter().for_each(WeakEntry::drop_entry);
-        self.scan_at = MIN_SCAN;
-        self.account();
+        self.scan_at = MIN_PRUNED_ENTRIES;
+        self.account_memory();
     }
 
     #[cfg(test)]
@@ -88,7 +88,7 @@ impl<E: WeakEntry> Entries<E> {
     }
 
     /// Accounts for the list's memory as memtrack's own.
-    fn account(&mut self) {
+    fn account_memory(&mut self) {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
         // A forked child does not inherit its parent's accounting.
         if self.accounted.0 == now.0 {

@@ -4,7 +4,7 @@
 //! growing static or somewhere else that a scan cannot see. Counts alone cannot distinguish such handles from handles
 //! in use.
 
-use super::registry::{Register, RegisterDyn, SHARDS, shard_of_thread};
+use super::registry::{Register, RegisterDyn, SHARD_COUNT, shard_of_thread};
 use super::switch;
 use crate::graph::UnexplainedHandles;
 use foldhash::{HashMap, HashSet};
@@ -47,7 +47,7 @@ impl<P: Register> Tracked<P> {
     #[track_caller]
     pub fn new(pointer: P) -> Self {
         super::register(&pointer);
-        Self::made_at(pointer, Location::caller())
+        Self::new_at(pointer, Location::caller())
     }
 }
 
@@ -56,12 +56,12 @@ impl<P: RegisterDyn> Tracked<P> {
     #[track_caller]
     pub fn new_dyn(pointer: P) -> Self {
         super::register_dyn(&pointer);
-        Self::made_at(pointer, Location::caller())
+        Self::new_at(pointer, Location::caller())
     }
 }
 
 impl<P: Counted> Tracked<P> {
-    fn made_at(pointer: P, site: &'static Location<'static>) -> Self {
+    fn new_at(pointer: P, site: &'static Location<'static>) -> Self {
         let number = if switch::is_on() { track(pointer.address(), site) } else { 0 };
         Self { pointer, number }
     }
@@ -76,7 +76,7 @@ impl<P: Counted + Clone> Clone for Tracked<P> {
     /// Creates another handle that records the place of this call.
     #[track_caller]
     fn clone(&self) -> Self {
-        Self::made_at(self.pointer.clone(), Location::caller())
+        Self::new_at(self.pointer.clone(), Location::caller())
     }
 }
 
@@ -142,7 +142,7 @@ impl Shard {
 /// The lists of handles. A forked child does not use its parent's lists, because the numbers of the parent's handles do
 /// not apply to it.
 static HANDLES: ForkCell<Box<[Shard]>> =
-    ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::default())).collect());
+    ForkCell::new(|| (0..SHARD_COUNT).map(|_| Shard(Mutex::default())).collect());
 
 /// The number of root scopes that have ended on a thread.
 #[derive(Default)]
@@ -182,12 +182,12 @@ pub fn root_ended() {
 }
 
 /// The number of low bits in a handle's number that identify its list.
-const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+const SHARD_BITS: u32 = SHARD_COUNT.trailing_zeros();
 /// The number of high bits in a handle's number that identify the process.
 const PROCESS_BITS: u32 = 8;
 
 /// Returns the high bits that this process puts in the numbers of its handles.
-fn process() -> u64 {
+fn process_bits() -> u64 {
     u64::from(generation()) << (u64::BITS - PROCESS_BITS)
 }
 
@@ -207,18 +207,20 @@ fn track(address: usize, site: &'static Location<'static>) -> u64 {
         return 0;
     }
     handles.next += 1;
-    let number = handles.next << SHARD_BITS | shard as u64 | process();
+    let number = handles.next << SHARD_BITS | shard as u64 | process_bits();
     handles.handles.insert(number, handle);
     number
 }
 
 fn untrack(number: u64) {
     // A handle from a parent process is in the parent's lists, which this process does not use.
-    if number >> (u64::BITS - PROCESS_BITS) != process() >> (u64::BITS - PROCESS_BITS) || !HANDLES.is_made() {
+    if number >> (u64::BITS - PROCESS_BITS) != process_bits() >> (u64::BITS - PROCESS_BITS)
+        || !HANDLES.is_made()
+    {
         return;
     }
     let _inside = reentry::enter();
-    let shard = number as usize % SHARDS;
+    let shard = number as usize % SHARD_COUNT;
     let gone = HANDLES.get()[shard].lock().handles.remove(&number);
     drop(gone);
 }
@@ -239,7 +241,7 @@ pub(super) struct ForgottenHandles {
 /// Returns the handles that were created before the time `before`, that a scan has not `seen`, and whose root scope has
 /// ended. If `all` is true, their root scope need not have ended. The handles are grouped by value and by where they
 /// were created, with the largest groups first. `place_of` returns the index of the visited value at an address.
-pub(super) fn forgotten(
+pub(super) fn find_forgotten(
     seen: &[u64],
     before: u64,
     all: bool,
@@ -262,7 +264,7 @@ pub(super) fn forgotten(
         };
         for handle in candidates {
             let Some(place) = place_of(handle.address) else { continue };
-            let root = handle.root();
+            let root = handle.root_scope();
             let site = (place, std::ptr::from_ref(handle.site), root.map(std::ptr::from_ref));
             let group = groups.entry(site).or_insert_with(|| ForgottenHandles {
                 place,
@@ -291,7 +293,7 @@ pub(super) fn forgotten(
 }
 
 /// Returns the number of handles for which there was no room.
-pub(super) fn untracked() -> u64 {
+pub(super) fn count_untracked() -> u64 {
     if !HANDLES.is_made() {
         return 0;
     }
@@ -300,13 +302,13 @@ pub(super) fn untracked() -> u64 {
 
 impl Handle {
     /// Returns the root scope in which the handle was created.
-    fn root(&self) -> Option<&'static ScopeNode> {
+    fn root_scope(&self) -> Option<&'static ScopeNode> {
         scope::outwards(self.scope).filter(|node| node.kind == ScopeKind::Root).last()
     }
 
     /// Returns whether the root scope in which the handle was created, or its thread, has ended.
     fn has_ended(&self) -> bool {
         let gone = self.thread.gone.load(Ordering::Relaxed);
-        gone || self.root().is_some() && self.thread.ended.load(Ordering::Relaxed) > self.ended_roots
+        gone || self.root_scope().is_some() && self.thread.ended.load(Ordering::Relaxed) > self.ended_roots
     }
 }

@@ -1,5 +1,5 @@
 //! The registry of values, which consists of weak pointers, each with the place of its registration. Each thread has
-//! its own list of `Rc`s. For `Arc`s, there are [`SHARDS`] lists, and each thread adds to one of them. Threads use
+//! its own list of `Rc`s. For `Arc`s, there are [`SHARD_COUNT`] lists, and each thread adds to one of them. Threads use
 //! different lists as long as there are no more threads than lists.
 //!
 //! Registering a value, or freeing a dead entry, may run the program's code. No lock is held while that code runs. A
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of lists of shared values.
-pub(super) const SHARDS: usize = 64;
+pub(super) const SHARD_COUNT: usize = 64;
 
 /// The information recorded when a value was registered.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ pub(super) struct Registration {
 
 impl Registration {
     #[inline]
-    pub(super) fn here(site: &'static Location<'static>) -> Self {
+    pub(super) fn capture(site: &'static Location<'static>) -> Self {
         let stack = if switch::wants_stacks() { stack_here() } else { StackId::NONE };
         Self { site, serial: ticks(), scope: scope::current_node(), stack }
     }
@@ -73,7 +73,7 @@ impl Shard {
 /// The lists of shared values. A forked child does not use its parent's lists, because another thread may have held a
 /// lock.
 static SHARED: ForkCell<Box<[Shard]>> =
-    ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::new(Entries::new()))).collect());
+    ForkCell::new(|| (0..SHARD_COUNT).map(|_| Shard(Mutex::new(Entries::new()))).collect());
 
 thread_local! {
     static LOCAL: RefCell<Entries<Entry<LocalWeak>>> = const { RefCell::new(Entries::new()) };
@@ -87,7 +87,7 @@ pub(super) fn shard_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     match SHARD.get() {
         0 => {
-            let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
             SHARD.set(shard + 1);
             shard
         }
@@ -171,7 +171,7 @@ fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>)
     if !switch::is_on_in_this_process() {
         return;
     }
-    let registration = Registration::here(site);
+    let registration = Registration::capture(site);
     // Failures are ignored, because either the thread is ending or the program's allocator registers a value while
     // memtrack allocates.
     let _ = LOCAL.try_with(|local| {
@@ -185,7 +185,7 @@ fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static
     if !switch::is_on_in_this_process() {
         return;
     }
-    let entry = Entry { weak: weak(), registration: Registration::here(site) };
+    let entry = Entry { weak: weak(), registration: Registration::capture(site) };
     SHARED.get()[shard_of_thread()].lock().push(entry);
 }
 

@@ -53,7 +53,7 @@ pub fn declare_root<T: References + Sync>(name: &'static str, value: &'static T)
 }
 
 /// Returns all declared roots.
-pub(super) fn declared() -> Vec<Root> {
+pub(super) fn declared_roots() -> Vec<Root> {
     if !ROOTS.is_made() {
         return Vec::new();
     }

@@ -37,7 +37,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
 }
 
 /// Returns `text`, linked to the value in the picture if the value is drawn.
-fn value_link(node: Option<u32>, drawn: &DrawnValues, text: &str) -> String {
+fn link_value(node: Option<u32>, drawn: &DrawnValues, text: &str) -> String {
     match node.filter(|&node| drawn.has(node)) {
         Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),
         None => text.to_owned(),
@@ -63,9 +63,9 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         "<li class=\"cycle tint-{}\" id=\"c{}\" data-cycle=\"{number}\"><h2>{} <span>{}</span></h2>\n<p class=\"way\">{}</p>\n<table class=\"facts\"><tbody>\n",
         number % 6,
         number + 1,
-        value_link(first, drawn, &format!("Cycle {}", number + 1)),
+        link_value(first, drawn, &format!("Cycle {}", number + 1)),
         escape_text(&heading, MAX_TEXT_BYTES),
-        path_html(graph, &cycle.closed_path, cycle.closed_path.len(), drawn),
+        format_path(graph, &cycle.closed_path, cycle.closed_path.len(), drawn),
     );
     let mut row = |what: &str, html: &str| {
         let _ = writeln!(out, "<tr><th scope=\"row\">{what}</th><td>{html}</td></tr>");
@@ -135,7 +135,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         row("Also held by", &words::other_cycles(cycle, |other| link(&other)));
     }
     if !cycle.to_memory.is_empty() {
-        row("Path to its memory", &path_html(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
+        row("Path to its memory", &format_path(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
     }
     if let Some(node) = cycle.memory_node {
         let of = &graph.nodes[node as usize];
@@ -153,11 +153,11 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
 }
 
 /// Formats a path whose values link to the picture. The steps in the middle of a long path are only counted.
-fn path_html(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) -> String {
+fn format_path(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) -> String {
     const SHOWN: usize = 8;
     let values = words::path_labels(graph, edges);
     let value =
-        |node: u32, at: usize| value_link(Some(node), drawn, &escape_line(&values[at], MAX_TEXT_BYTES));
+        |node: u32, at: usize| link_value(Some(node), drawn, &escape_line(&values[at], MAX_TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from, 0);
     for (at, &edge) in edges.iter().enumerate() {
@@ -195,7 +195,7 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, ou
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
-            value_link(
+            link_value(
                 Some(first.node),
                 drawn,
                 &escape_line(&words::label(graph, first.node), MAX_TEXT_BYTES)

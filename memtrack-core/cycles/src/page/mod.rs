@@ -32,7 +32,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let picture = Picture::new(graph, findings, &drawn);
     let mut out = String::new();
     let title = escape_line(title, MAX_TITLE_BYTES);
-    let more = left_out(&drawn, &picture);
+    let more = list_left_out(&drawn, &picture);
     let is_empty = findings.cycles.is_empty()
         && graph.unexplained.is_empty()
         && graph.remarks.is_empty()
@@ -78,7 +78,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
              was allocated.</p><p class=\"note\">A click on a reference follows it. Drag to move; the wheel, + and − zoom; 0 shows \
              all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
              below.</p></noscript>\n</section>\n",
-            picture.svg(true),
+            picture.render(true),
             if findings.cycles.is_empty() {
                 String::new()
             } else {
@@ -95,7 +95,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
 }
 
 /// Lists the parts that the picture leaves out.
-fn left_out(drawn: &DrawnValues, picture: &Picture<'_>) -> Vec<String> {
+fn list_left_out(drawn: &DrawnValues, picture: &Picture<'_>) -> Vec<String> {
     let mut out = Vec::new();
     if drawn.left_out > 0 {
         let (verb, s) = if drawn.left_out == 1 { ("is", "") } else { ("are", "s") };

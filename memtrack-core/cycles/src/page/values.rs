@@ -52,7 +52,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
             );
         }
         out.push_str("</th><td>");
-        memory(graph, node, out);
+        write_memory(graph, node, out);
         out.push_str("</td><td>");
         let mut from = false;
         for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
@@ -94,7 +94,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
     out.push_str("</tbody></table>\n</section>\n");
 }
 
-fn memory(graph: &Graph, node: u32, out: &mut String) {
+fn write_memory(graph: &Graph, node: u32, out: &mut String) {
     let memory = graph.memory_of(node);
     if memory.is_empty() && graph.nodes[node as usize].root {
         out.push_str("1 device buffer of unknown size");

@@ -17,8 +17,8 @@ const MAX_INSPECTED_BYTES: usize = 2048;
 const CHARACTER_WIDTH: f64 = 7.4;
 const SMALL_CHARACTER_WIDTH: f64 = 6.7;
 /// The distance between lines of text.
-pub(super) const LINE: f64 = 16.0;
-pub(super) const SMALL_LINE: f64 = 14.0;
+pub(super) const LINE_HEIGHT: f64 = 16.0;
+pub(super) const SMALL_LINE_HEIGHT: f64 = 14.0;
 /// The space around a box's text.
 pub(super) const PADDING: f64 = 9.0;
 
@@ -45,7 +45,7 @@ pub(super) fn box_text(graph: &Graph, node: u32) -> BoxText {
         label[MAX_LABEL_LINES - 1] =
             format!("… {}", counted((lines.len() - MAX_LABEL_LINES + 1) as u64, "more line"));
     }
-    BoxText { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
+    BoxText { label, memory: graph.nodes[node as usize].root.then(|| format_memory(graph, node)) }
 }
 
 /// Returns the verb for the change suggested for a reference. In Python, there are other ways than making it weak.
@@ -57,7 +57,7 @@ pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
 }
 
 /// Formats a value's device memory, such as `1.50 GiB on cuda:0`.
-pub(crate) fn memory(graph: &Graph, node: u32) -> String {
+pub(crate) fn format_memory(graph: &Graph, node: u32) -> String {
     let memory = graph.memory_of(node);
     let known: Vec<u64> = memory.iter().filter_map(|memory| memory.size_bytes).collect();
     let unknown = (memory.len() - known.len()) as u64;
@@ -80,7 +80,7 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
 }
 
 /// Returns the names of a line's references, one per line of text, followed by the number of further references.
-pub(super) fn names(
+pub(super) fn line_names(
     graph: &Graph,
     line: &super::DrawnEdge,
     suggested: impl Fn(u32) -> bool,
@@ -101,20 +101,20 @@ pub(super) fn names(
 }
 
 /// Returns the size of a box.
-pub(super) fn size(text: &BoxText) -> (f64, f64) {
+pub(super) fn box_size(text: &BoxText) -> (f64, f64) {
     let lines = text.label.iter().chain(&text.memory);
-    let widest = lines.clone().map(|line| columns(line)).max().unwrap_or(0);
+    let widest = lines.clone().map(|line| text_columns(line)).max().unwrap_or(0);
     let width = (widest as f64 * CHARACTER_WIDTH + 2.0 * PADDING).max(56.0);
-    (width.ceil(), lines.count() as f64 * LINE + 2.0 * PADDING - 4.0)
+    (width.ceil(), lines.count() as f64 * LINE_HEIGHT + 2.0 * PADDING - 4.0)
 }
 
 /// Returns the size of the text beside a line.
 pub(super) fn names_size(names: &[(String, bool)]) -> (f64, f64) {
-    let widest = names.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
-    ((widest as f64 * SMALL_CHARACTER_WIDTH + 8.0).ceil(), names.len() as f64 * SMALL_LINE + 2.0)
+    let widest = names.iter().map(|(name, _)| text_columns(name)).max().unwrap_or(0);
+    ((widest as f64 * SMALL_CHARACTER_WIDTH + 8.0).ceil(), names.len() as f64 * SMALL_LINE_HEIGHT + 2.0)
 }
 
 /// Returns the width of a text, measured in Latin letters. Letters of other scripts may be twice as wide.
-fn columns(text: &str) -> usize {
+fn text_columns(text: &str) -> usize {
     text.chars().map(|c| if c < '\u{1100}' || ('\u{2000}'..'\u{2e80}').contains(&c) { 1 } else { 2 }).sum()
 }

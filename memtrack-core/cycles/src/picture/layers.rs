@@ -3,7 +3,7 @@
 
 /// Returns the layer of each node. `edges` contains pairs of node indices. The order of the nodes determines which
 /// edges count as leading back.
-pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
+pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut out = vec![Vec::new(); nodes];
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
@@ -57,18 +57,18 @@ pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::layers;
+    use super::assign_layers;
 
     #[test]
-    fn a_node_is_right_of_its_referrers_unless_the_edge_leads_back() {
-        assert_eq!(layers(4, &[(0, 1), (1, 2), (2, 0), (0, 3), (2, 3)]), [0, 1, 2, 3]);
-        assert_eq!(layers(2, &[(0, 0), (0, 1), (0, 1)]), [0, 1]);
-        assert_eq!(layers(3, &[]), [0, 0, 0]);
+    fn node_is_right_of_its_referrers_unless_edge_leads_back() {
+        assert_eq!(assign_layers(4, &[(0, 1), (1, 2), (2, 0), (0, 3), (2, 3)]), [0, 1, 2, 3]);
+        assert_eq!(assign_layers(2, &[(0, 0), (0, 1), (0, 1)]), [0, 1]);
+        assert_eq!(assign_layers(3, &[]), [0, 0, 0]);
     }
 
     #[test]
-    fn a_long_chain_takes_no_stack() {
+    fn long_chain_needs_no_stack() {
         let edges: Vec<_> = (1..200_000).map(|to| (to - 1, to)).collect();
-        assert_eq!(layers(200_000, &edges)[199_999], 199_999);
+        assert_eq!(assign_layers(200_000, &edges)[199_999], 199_999);
     }
 }

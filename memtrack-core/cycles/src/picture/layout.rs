@@ -23,24 +23,24 @@
 //! references among 300 values, they took 6.4 s or had not finished after 8 s), and dagre recurses along chains (2,000
 //! values overflow 512 KiB of stack).
 
-use super::layers::layers;
+use super::layers::assign_layers;
 use dagre::graph::{Graph, GraphOptions};
 use dagre::layout::types::{Acyclicer, LabelPos};
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
 use std::collections::HashMap;
 
 /// The maximum number of layers that the lines positioned by the library may cross in total.
-const MAX_CROSSED: usize = 1200;
+const MAX_CROSSED_LAYERS: usize = 1200;
 /// The stack size of the layout thread. The longest chain of boxes that is drawn takes less than a quarter of it.
 const LAYOUT_STACK_BYTES: usize = 8 << 20;
 /// The distances, in pixels, between boxes in a layer, between lines, and between layers.
-const BETWEEN_BOXES: f64 = 26.0;
-const BETWEEN_LINES: f64 = 14.0;
-const BETWEEN_LAYERS: f64 = 22.0;
+const BOX_GAP: f64 = 26.0;
+const LINE_GAP: f64 = 14.0;
+const LAYER_GAP: f64 = 22.0;
 /// The distance between unconnected parts.
-const BETWEEN_PARTS: f64 = 56.0;
+const PART_GAP: f64 = 56.0;
 /// The preferred ratio of a picture's width to its height.
-const ASPECT: f64 = 1.5;
+const ASPECT_RATIO: f64 = 1.5;
 
 /// A position in the picture, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,25 +73,25 @@ pub(super) struct Layout {
 }
 
 /// Positions boxes of the given sizes. The result depends only on the arguments.
-pub(super) fn layout(sizes: &[(f64, f64)], lines: &[BoxLine]) -> Layout {
-    let parts = parts(sizes.len(), lines);
+pub(super) fn lay_out(sizes: &[(f64, f64)], lines: &[BoxLine]) -> Layout {
+    let parts = connected_parts(sizes.len(), lines);
     let work: Vec<Part> = parts.iter().map(|boxes| Part::of(boxes, sizes, lines)).collect();
     let placed = std::thread::scope(|scope| {
-        let all = || work.iter().map(Part::placed_by_library).collect::<Vec<_>>();
+        let all = || work.iter().map(Part::place_with_library).collect::<Vec<_>>();
         let thread = std::thread::Builder::new().stack_size(LAYOUT_STACK_BYTES).spawn_scoped(scope, all);
         thread.ok().and_then(|thread| thread.join().ok())
     });
     let mut placed = placed.unwrap_or_else(|| vec![None; work.len()]);
     let placed = work.iter().zip(&mut placed).map(|(part, placed)| {
-        placed.take().filter(|placed| part.is_sound(placed)).unwrap_or_else(|| part.in_columns())
+        placed.take().filter(|placed| part.is_drawable(placed)).unwrap_or_else(|| part.place_in_columns())
     });
     pack(sizes, lines, &work, placed.collect())
 }
 
 /// Returns the connected parts, each with its boxes in ascending order.
-fn parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
+fn connected_parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
     let mut of: Vec<usize> = (0..boxes).collect();
-    fn root(of: &mut [usize], mut at: usize) -> usize {
+    fn find_root(of: &mut [usize], mut at: usize) -> usize {
         while of[at] != at {
             of[at] = of[of[at]];
             at = of[at];
@@ -99,13 +99,13 @@ fn parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
         at
     }
     for line in lines {
-        let (a, b) = (root(&mut of, line.from), root(&mut of, line.to));
+        let (a, b) = (find_root(&mut of, line.from), find_root(&mut of, line.to));
         of[a.max(b)] = a.min(b);
     }
     let mut parts: Vec<Vec<usize>> = Vec::new();
     let mut places = HashMap::new();
     for at in 0..boxes {
-        let place = *places.entry(root(&mut of, at)).or_insert_with(|| {
+        let place = *places.entry(find_root(&mut of, at)).or_insert_with(|| {
             parts.push(Vec::new());
             parts.len() - 1
         });
@@ -146,7 +146,7 @@ impl Part {
             })
             .collect();
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
-        let layers = layers(boxes.len(), &pairs);
+        let layers = assign_layers(boxes.len(), &pairs);
         let crossed = |&(from, to): &(usize, usize)| layers[from].abs_diff(layers[to]).max(1);
         // Short lines come first.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
@@ -155,7 +155,7 @@ impl Part {
         let mut sum = 0;
         for at in order {
             sum += crossed(&pairs[at]);
-            is_placed[at] = sum <= MAX_CROSSED;
+            is_placed[at] = sum <= MAX_CROSSED_LAYERS;
         }
         Self {
             boxes: boxes.to_vec(),
@@ -166,7 +166,7 @@ impl Part {
         }
     }
 
-    fn placed_by_library(&self) -> Option<PlacedPart> {
+    fn place_with_library(&self) -> Option<PlacedPart> {
         let options = GraphOptions { directed: true, multigraph: true, compound: false };
         let mut graph = Graph::<NodeLabel, EdgeLabel>::with_options(options);
         for (at, &(width, height)) in self.sizes.iter().enumerate() {
@@ -191,9 +191,9 @@ impl Part {
         }
         let options = LayoutOptions {
             rankdir: RankDir::LR,
-            nodesep: BETWEEN_BOXES,
-            edgesep: BETWEEN_LINES,
-            ranksep: BETWEEN_LAYERS,
+            nodesep: BOX_GAP,
+            edgesep: LINE_GAP,
+            ranksep: LAYER_GAP,
             // The library's default, depth first, draws a cycle in reading order. But if everything leads to
             // everything, it makes one long row.
             acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
@@ -218,7 +218,7 @@ impl Part {
 
     /// Returns whether a picture can be drawn with these positions, which is the case if everything has a position and
     /// no boxes overlap.
-    fn is_sound(&self, placed: &PlacedPart) -> bool {
+    fn is_drawable(&self, placed: &PlacedPart) -> bool {
         let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
         let lies_on = |a: usize, b: usize| {
             let (at, other) = (placed.boxes[a], placed.boxes[b]);
@@ -237,7 +237,7 @@ impl Part {
     }
 
     /// Positions each layer as a column.
-    fn in_columns(&self) -> PlacedPart {
+    fn place_in_columns(&self) -> PlacedPart {
         let count = self.layers.iter().max().map_or(0, |last| last + 1);
         let mut widths = vec![0.0_f64; count];
         for (&layer, size) in self.layers.iter().zip(&self.sizes) {
@@ -246,12 +246,12 @@ impl Part {
         let name = self.lines.iter().map(|(_, line)| line.width).fold(0.0, f64::max);
         let mut x = vec![0.0; count];
         for layer in 1..count {
-            x[layer] = x[layer - 1] + widths[layer - 1] + name + 2.0 * BETWEEN_LAYERS;
+            x[layer] = x[layer - 1] + widths[layer - 1] + name + 2.0 * LAYER_GAP;
         }
         let mut y = vec![0.0; count];
         let boxes = self.layers.iter().zip(&self.sizes).map(|(&layer, size)| {
             let point = Point { x: x[layer], y: y[layer] };
-            y[layer] += size.1 + BETWEEN_BOXES;
+            y[layer] += size.1 + BOX_GAP;
             point
         });
         PlacedPart { boxes: boxes.collect(), lines: HashMap::new() }
@@ -278,15 +278,15 @@ fn pack(sizes: &[(f64, f64)], lines: &[BoxLine], parts: &[Part], placed: Vec<Pla
     }
     let area: f64 = pieces
         .iter()
-        .map(|(_, (low, high), _)| (high.x - low.x + BETWEEN_PARTS) * (high.y - low.y + BETWEEN_PARTS))
+        .map(|(_, (low, high), _)| (high.x - low.x + PART_GAP) * (high.y - low.y + PART_GAP))
         .sum();
     let widest = pieces.iter().map(|(_, (low, high), _)| high.x - low.x).fold(0.0, f64::max);
-    let row = widest.max((area * ASPECT).sqrt());
+    let row = widest.max((area * ASPECT_RATIO).sqrt());
     let (mut x, mut y, mut lowest) = (0.0, 0.0, 0.0_f64);
     for (part, (low, high), placed) in pieces {
         let (width, height) = (high.x - low.x, high.y - low.y);
         if x > 0.0 && x + width > row {
-            (x, y) = (0.0, lowest + BETWEEN_PARTS);
+            (x, y) = (0.0, lowest + PART_GAP);
         }
         let moved = |point: Point| Point { x: point.x - low.x + x, y: point.y - low.y + y };
         for (&at, &point) in part.boxes.iter().zip(&placed.boxes) {
@@ -298,7 +298,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[BoxLine], parts: &[Part], placed: Vec<Pla
         }
         layout.width = layout.width.max(x + width);
         lowest = lowest.max(y + height);
-        x += width + BETWEEN_PARTS;
+        x += width + PART_GAP;
     }
     layout.height = lowest;
     layout
@@ -400,39 +400,39 @@ mod tests {
         ) {
             let count = sizes.len();
             let lines: Vec<_> = ends.into_iter().map(|(from, to)| line_between(from % count, to % count)).filter(|line| line.from != line.to).collect();
-            let placed = layout(&sizes, &lines);
+            let placed = lay_out(&sizes, &lines);
             check(&sizes, &lines, &placed);
-            prop_assert_eq!(placed, layout(&sizes, &lines));
+            prop_assert_eq!(placed, lay_out(&sizes, &lines));
         }
     }
 
     #[test]
-    fn the_column_fallback_is_a_valid_layout() {
+    fn column_fallback_is_valid_layout() {
         let sizes = vec![(100.0, 30.0); 9];
         let lines: Vec<_> = (0..9)
             .flat_map(|at| [line_between(at, (at + 1) % 9), line_between(at, (at * 5 + 2) % 9)])
             .filter(|line| line.from != line.to)
             .collect();
         let part = Part::of(&(0..9).collect::<Vec<_>>(), &sizes, &lines);
-        let columns = part.in_columns();
-        assert!(part.is_sound(&columns));
+        let columns = part.place_in_columns();
+        assert!(part.is_drawable(&columns));
         check(&sizes, &lines, &pack(&sizes, &lines, &[part], vec![columns]));
     }
 
     #[test]
-    fn a_picture_that_cannot_be_drawn_is_detected() {
+    fn picture_that_cannot_be_drawn_is_detected() {
         let sizes = [(10.0, 10.0); 2];
         let part = Part::of(&[0, 1], &sizes, &[line_between(0, 1)]);
         let placed = |x: f64| PlacedPart {
             boxes: vec![Point { x: 0.0, y: 0.0 }, Point { x, y: 0.0 }],
             lines: HashMap::new(),
         };
-        assert!(part.is_sound(&placed(10.0)));
-        assert!(!part.is_sound(&placed(9.0)) && !part.is_sound(&placed(f64::NAN)));
+        assert!(part.is_drawable(&placed(10.0)));
+        assert!(!part.is_drawable(&placed(9.0)) && !part.is_drawable(&placed(f64::NAN)));
     }
 
     #[test]
-    fn many_lines_between_all_boxes_are_drawn_without_the_library() {
+    fn many_lines_between_all_boxes_are_drawn_without_library() {
         let sizes = vec![(100.0, 30.0); 40];
         let lines: Vec<_> = (0..40)
             .flat_map(|from| (0..40).map(move |to| line_between(from, to)))
@@ -441,15 +441,15 @@ mod tests {
             .collect();
         let part = Part::of(&(0..40).collect::<Vec<_>>(), &sizes, &lines);
         assert!(part.is_placed.iter().any(|is_placed| !is_placed));
-        check(&sizes, &lines, &layout(&sizes, &lines));
+        check(&sizes, &lines, &lay_out(&sizes, &lines));
     }
 
     #[test]
-    fn the_longest_chain_that_is_drawn_fits_the_stack() {
+    fn longest_chain_that_is_drawn_fits_stack() {
         let count = super::super::select::MAX_NODES;
         let sizes = vec![(60.0, 30.0); count];
         let lines: Vec<_> = (0..count).map(|from| line_between(from, (from + 1) % count)).collect();
-        let placed = layout(&sizes, &lines);
+        let placed = lay_out(&sizes, &lines);
         check(&sizes, &lines, &placed);
         assert!(placed.height < 400.0, "by the library: one row, not a column");
     }

@@ -27,9 +27,9 @@ pub(crate) struct DrawnEdge {
 
 /// Returns the lines between drawn values, with the lines of the worst cycles first, and the number of references that
 /// no line represents.
-pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> (Vec<DrawnEdge>, u64) {
-    let cycle_of = cycle_of(findings, drawn);
-    let cuts = suggested(graph, findings);
+pub(crate) fn select_lines(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> (Vec<DrawnEdge>, u64) {
+    let cycle_of = cycles_by_value(findings, drawn);
+    let cuts = suggested_edges(graph, findings);
     let shown: HashSet<u32> = findings
         .cycles
         .iter()
@@ -65,13 +65,13 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> 
 }
 
 /// Returns the references that the suggestions for the cycles make weak.
-pub(crate) fn suggested(graph: &Graph, findings: &Findings) -> HashSet<u32> {
+pub(crate) fn suggested_edges(graph: &Graph, findings: &Findings) -> HashSet<u32> {
     let cycles = findings.cycles.iter().take(super::MAX_CYCLES);
     cycles.flat_map(|cycle| cycle.edges_to_make_weak(graph)).collect()
 }
 
 /// Returns the cycle of each drawn value that is part of one.
-pub(crate) fn cycle_of(findings: &Findings, drawn: &DrawnValues) -> HashMap<u32, u32> {
+pub(crate) fn cycles_by_value(findings: &Findings, drawn: &DrawnValues) -> HashMap<u32, u32> {
     let mut cycle_of = HashMap::new();
     for (cycle, number) in findings.cycles.iter().take(super::MAX_CYCLES).zip(0..) {
         for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {

@@ -13,7 +13,7 @@ pub(crate) const MAX_NODES: usize = 300;
 pub(crate) const MAX_CYCLES: usize = 100;
 /// The maximum number of values from a cycle, and from its path to device memory, that are added before those of the
 /// next cycle.
-const CYCLE_SHARE: usize = 48;
+const MAX_VALUES_PER_CYCLE: usize = 48;
 
 /// The values in a picture, starting with those of the worst cycle.
 pub(crate) struct DrawnValues {
@@ -33,13 +33,13 @@ impl DrawnValues {
         let cycles = &findings.cycles[..findings.cycles.len().min(MAX_CYCLES)];
         for cycle in cycles {
             values_on_path(graph, cycle, &cycle.closed_path)
-                .take(CYCLE_SHARE)
+                .take(MAX_VALUES_PER_CYCLE)
                 .for_each(|node| drawn.add(node));
             // The two ends of a long path are more informative than its middle.
             let steps = cycle.to_memory.len();
             let (head, tail) = (
-                steps.min(CYCLE_SHARE / 2),
-                steps.saturating_sub(CYCLE_SHARE / 2).max(CYCLE_SHARE / 2).min(steps),
+                steps.min(MAX_VALUES_PER_CYCLE / 2),
+                steps.saturating_sub(MAX_VALUES_PER_CYCLE / 2).max(MAX_VALUES_PER_CYCLE / 2).min(steps),
             );
             values_on_path(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
             values_on_path(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));

@@ -1,8 +1,8 @@
 //! Writes the picture as SVG, either as a file or as part of a page whose script and style use the picture's classes.
 
-use super::boxes::{self, BoxText, LINE, PADDING, SMALL_LINE};
-use super::layout::{BoxLine, Layout, Point, layout};
-use super::lines::{DrawnEdge, cycle_of, lines, suggested};
+use super::boxes::{self, BoxText, LINE_HEIGHT, PADDING, SMALL_LINE_HEIGHT};
+use super::layout::{BoxLine, Layout, Point, lay_out};
+use super::lines::{DrawnEdge, cycles_by_value, select_lines, suggested_edges};
 use super::select::DrawnValues;
 use crate::findings::Findings;
 use crate::graph::Graph;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("picture.css");
 /// The number of tints. Each cycle gets one.
-const TINTS: u32 = 6;
+const TINT_COUNT: u32 = 6;
 /// The space around everything.
 const MARGIN: f64 = 16.0;
 /// The room above a box for a reference from a value to itself.
@@ -26,7 +26,7 @@ const MAX_TIP_LINES: usize = 14;
 
 /// Returns the picture as the contents of an SVG file.
 pub fn svg(graph: &Graph, findings: &Findings) -> String {
-    Picture::new(graph, findings, &DrawnValues::of(graph, findings)).svg(false)
+    Picture::new(graph, findings, &DrawnValues::of(graph, findings)).render(false)
 }
 
 /// Everything that is drawn, with its position.
@@ -52,20 +52,23 @@ pub(crate) struct Picture<'a> {
 
 impl<'a> Picture<'a> {
     pub fn new(graph: &'a Graph, findings: &'a Findings, drawn: &'a DrawnValues) -> Self {
-        let (all, lines_left_out) = lines(graph, findings, drawn);
+        let (all, lines_left_out) = select_lines(graph, findings, drawn);
         let (loops, mut lines): (Vec<DrawnEdge>, Vec<DrawnEdge>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
         // The library starts the columns of each part at the first line's value, so the worst cycle's line should come
         // first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
-        let suggested = suggested(graph, findings);
+        let suggested = suggested_edges(graph, findings);
         let names = |lines: &[DrawnEdge]| -> Vec<_> {
-            lines.iter().map(|line| boxes::names(graph, line, |edge| suggested.contains(&edge))).collect()
+            lines
+                .iter()
+                .map(|line| boxes::line_names(graph, line, |edge| suggested.contains(&edge)))
+                .collect()
         };
         let (names, loop_names) = (names(&lines), names(&loops));
         let texts: Vec<BoxText> = drawn.nodes.iter().map(|&node| boxes::box_text(graph, node)).collect();
-        let mut sizes: Vec<_> = texts.iter().map(boxes::size).collect();
+        let mut sizes: Vec<_> = texts.iter().map(boxes::box_size).collect();
         let mut room = sizes.clone();
         for (line, names) in loops.iter().zip(&loop_names) {
             let (at, (width, height)) = (place(line.from), boxes::names_size(names));
@@ -81,14 +84,14 @@ impl<'a> Picture<'a> {
                 BoxLine { from: place(line.from), to: place(line.to), width, height }
             })
             .collect();
-        let mut layout = layout(&room, &between);
+        let mut layout = lay_out(&room, &between);
         let corner =
             |(at, corner): (usize, &Point)| Point { x: corner.x, y: corner.y + room[at].1 - sizes[at].1 };
         let corners: Vec<Point> = layout.boxes.iter().enumerate().map(corner).collect();
         for (line, points) in between.iter().zip(&mut layout.lines) {
-            attach_ends(points, &corners, &sizes, line);
+            move_ends_to_boxes(points, &corners, &sizes, line);
         }
-        let cycle_of = cycle_of(findings, drawn);
+        let cycle_of = cycles_by_value(findings, drawn);
         let mut cycles: Vec<(u32, Vec<usize>)> = Vec::new();
         let mut of: Vec<_> = cycle_of.iter().map(|(&node, &cycle)| (cycle, place(node))).collect();
         of.sort_unstable();
@@ -116,7 +119,7 @@ impl<'a> Picture<'a> {
 
     /// Returns the picture. On a page, its values and references are links to the table of values, where the script
     /// finds their descriptions.
-    pub fn svg(&self, on_page: bool) -> String {
+    pub fn render(&self, on_page: bool) -> String {
         let (width, height) =
             ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
         let cycles = self.cycles.len() as u64;
@@ -145,35 +148,35 @@ impl<'a> Picture<'a> {
             let _ = writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>");
         }
         let _ = writeln!(out, "<g transform=\"translate({MARGIN} {MARGIN})\">");
-        self.hulls(&mut out);
+        self.push_hulls(&mut out);
         out.push_str("<g class=\"lines\">\n");
         for ((line, names), (points, name)) in
             self.lines.iter().zip(&self.names).zip(self.layout.lines.iter().zip(&self.layout.names))
         {
-            self.line(line, names, &smooth_path(points), (*name, "middle"), on_page, &mut out);
+            self.push_line(line, names, &smooth_path(points), (*name, "middle"), on_page, &mut out);
         }
         for (line, names) in self.loops.iter().zip(&self.loop_names) {
             let at = self.drawn.places[&line.from] as usize;
             let (corner, rise) = (self.corners[at], LOOP_ROOM - 8.0);
             let (x, y, top) = (corner.x + 14.0, corner.y, corner.y - rise);
             let path = format!("M{x:.1} {y:.1}C{x:.1} {top:.1} {0:.1} {top:.1} {0:.1} {y:.1}", x + 34.0);
-            let height = names.len() as f64 * SMALL_LINE;
+            let height = names.len() as f64 * SMALL_LINE_HEIGHT;
             let name = Point { x: x + 40.0, y: y - 6.0 - height / 2.0 };
-            self.line(line, names, &path, (name, "start"), on_page, &mut out);
+            self.push_line(line, names, &path, (name, "start"), on_page, &mut out);
         }
         out.push_str("</g>\n<g class=\"nodes\">\n");
         for at in 0..self.texts.len() {
-            self.node(at, on_page, &mut out);
+            self.push_node(at, on_page, &mut out);
         }
         out.push_str("</g>\n</g>\n</svg>\n");
         out
     }
 
     /// Appends the shapes behind each cycle's values and the references between them.
-    fn hulls(&self, out: &mut String) {
+    fn push_hulls(&self, out: &mut String) {
         out.push_str("<g class=\"hulls\">\n");
         for (cycle, boxes) in &self.cycles {
-            let _ = write!(out, "<g class=\"hull tint-{}\" data-cycle=\"{cycle}\">", cycle % TINTS);
+            let _ = write!(out, "<g class=\"hull tint-{}\" data-cycle=\"{cycle}\">", cycle % TINT_COUNT);
             for &at in boxes {
                 let (corner, size) = (self.corners[at], self.sizes[at]);
                 let _ = write!(
@@ -196,7 +199,7 @@ impl<'a> Picture<'a> {
         out.push_str("</g>\n");
     }
 
-    fn line(
+    fn push_line(
         &self,
         edge: &DrawnEdge,
         names: &[(String, bool)],
@@ -237,21 +240,21 @@ impl<'a> Picture<'a> {
             "<rect class=\"plate\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{width}\" height=\"{height}\" rx=\"3\"/><text text-anchor=\"{anchor}\">",
             name.y - height / 2.0
         );
-        let top = name.y - (names.len() as f64 - 1.0) * SMALL_LINE / 2.0 + 3.6;
+        let top = name.y - (names.len() as f64 - 1.0) * SMALL_LINE_HEIGHT / 2.0 + 3.6;
         for (at, (name_text, is_weak)) in names.iter().enumerate() {
             let class = if *is_weak { " class=\"weak\"" } else { "" };
             let _ = write!(
                 out,
                 "<tspan{class} x=\"{:.1}\" y=\"{:.1}\">{}</tspan>",
                 name.x,
-                top + at as f64 * SMALL_LINE,
+                top + at as f64 * SMALL_LINE_HEIGHT,
                 escape_line(name_text, MAX_TIP_BYTES)
             );
         }
         let _ = writeln!(out, "</text>{close}");
     }
 
-    fn node(&self, at: usize, on_page: bool, out: &mut String) {
+    fn push_node(&self, at: usize, on_page: bool, out: &mut String) {
         let (node, corner, (width, height)) = (self.drawn.nodes[at], self.corners[at], self.sizes[at]);
         let text = &self.texts[at];
         let cycle = self.cycles.iter().find(|(_, boxes)| boxes.contains(&at)).map(|(cycle, _)| *cycle);
@@ -275,7 +278,7 @@ impl<'a> Picture<'a> {
             escape_line(&name, MAX_TIP_BYTES),
             corner.x,
             corner.y,
-            self.tooltip(node),
+            self.format_tooltip(node),
         );
         if text.memory.is_some() {
             let _ = write!(
@@ -286,7 +289,7 @@ impl<'a> Picture<'a> {
             );
         }
         out.push_str("<text>");
-        let mut y = PADDING + LINE - 6.0;
+        let mut y = PADDING + LINE_HEIGHT - 6.0;
         for (text, class) in text
             .label
             .iter()
@@ -299,7 +302,7 @@ impl<'a> Picture<'a> {
                 width / 2.0,
                 escape_line(text, MAX_TIP_BYTES)
             );
-            y += LINE;
+            y += LINE_HEIGHT;
         }
         out.push_str("</text>");
         if let Some(cycle) = cycle {
@@ -309,7 +312,7 @@ impl<'a> Picture<'a> {
                 out,
                 "<g class=\"badge tint-{}\" transform=\"translate({:.1} -8)\"><rect width=\"{room:.1}\" height=\"15\" rx=\"7.5\"/>\
                  <text x=\"{:.1}\" y=\"11\">{number}</text></g>",
-                cycle % TINTS,
+                cycle % TINT_COUNT,
                 width - room + 6.0,
                 room / 2.0
             );
@@ -319,7 +322,7 @@ impl<'a> Picture<'a> {
 
     /// Returns the tooltip, which contains the whole label and says where the value's memory was allocated or the value
     /// was registered.
-    fn tooltip(&self, node: u32) -> String {
+    fn format_tooltip(&self, node: u32) -> String {
         let of = &self.graph.nodes[node as usize];
         let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
         for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
@@ -333,7 +336,7 @@ impl<'a> Picture<'a> {
 }
 
 /// Moves the ends of a line to its boxes, because the line was positioned for boxes with room for loops above them.
-fn attach_ends(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &BoxLine) {
+fn move_ends_to_boxes(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &BoxLine) {
     let last = points.len() - 1;
     for (end, at) in [(0, line.from), (last, line.to)] {
         let (corner, size) = (corners[at], sizes[at]);

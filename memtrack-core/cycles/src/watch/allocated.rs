@@ -23,11 +23,11 @@ pub fn name_allocations(graph: &mut Graph) {
         if graph.nodes[memory.node as usize].allocated.is_some() {
             continue;
         }
-        let Some(device) = device_id(graph.text(memory.device)) else { continue };
+        let Some(device) = parse_device_id(graph.text(memory.device)) else { continue };
         let Some(allocated) = allocated_at(device, memory.storage) else { continue };
         left -= 1;
         let symbols = symbols.get_or_insert_with(|| Symbolizer::new(&loaded_modules()));
-        let lines = describe(&allocated, symbols);
+        let lines = format_allocated(&allocated, symbols);
         if !lines.is_empty() {
             graph.nodes[memory.node as usize].allocated = Some(graph.texts.intern(&lines));
         }
@@ -38,7 +38,7 @@ pub fn name_allocations(graph: &mut Graph) {
 }
 
 /// Parses the name that a scan gives to a device.
-fn device_id(text: &str) -> Option<DeviceId> {
+fn parse_device_id(text: &str) -> Option<DeviceId> {
     match text {
         "host" => Some(DeviceId::HOST),
         "pinned" => Some(DeviceId::PINNED),
@@ -47,7 +47,7 @@ fn device_id(text: &str) -> Option<DeviceId> {
 }
 
 /// Formats the scope, followed by the program's frames, one per line.
-fn describe(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
+fn format_allocated(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
     // Outside modules, an operator's name starts with an empty module name.
@@ -71,7 +71,7 @@ pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> 
         .take_while(|frame| !frame.function.starts_with("std::sys::backtrace::__rust_begin_short_backtrace"));
     own.filter(|frame| !frame.function.starts_with("core::ops::function::"))
         .take(MAX_FRAMES)
-        .map(line)
+        .map(format_frame)
         .collect()
 }
 
@@ -89,7 +89,7 @@ fn is_plumbing(function: &str) -> bool {
             .any(|begin| name.starts_with(begin))
 }
 
-fn line(frame: &Frame) -> String {
+fn format_frame(frame: &Frame) -> String {
     match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line}:{}", frame.function),
         (Some(file), None) => format!("{file}:{}", frame.function),

@@ -58,7 +58,7 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 /// The lock that is held while a watch starts or stops, so that these changes do not interleave.
 static CHANGES: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-fn changes() -> MutexGuard<'static, ()> {
+fn lock_changes() -> MutexGuard<'static, ()> {
     CHANGES.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,13 +72,13 @@ struct Watchers {
     was_off: bool,
 }
 
-fn watchers() -> MutexGuard<'static, Watchers> {
+fn lock_watchers() -> MutexGuard<'static, Watchers> {
     WATCHERS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the shortest interval at which any watcher requests scans of shared values.
 fn shortest_interval() -> Option<Duration> {
-    watchers().list.iter().filter_map(|watcher| watcher.interval).min()
+    lock_watchers().list.iter().filter_map(|watcher| watcher.interval).min()
 }
 
 /// Turns on registration: from now on, values are registered, each with the place of its registration. Earlier values
@@ -93,7 +93,7 @@ pub fn enable() {
 
 /// Like [`enable`], but with options, which replace those of any earlier call.
 pub fn enable_with(options: RegisterOptions) {
-    let _changes = changes();
+    let _changes = lock_changes();
     live::enable_with(options);
     track_root_scopes();
 }
@@ -101,7 +101,7 @@ pub fn enable_with(options: RegisterOptions) {
 /// Turns off registration and drops the registrations of shared values and of this thread. Another thread's
 /// registrations are dropped when that thread ends. Watchers receive nothing until [`enable`] is called again.
 pub fn disable() {
-    let _changes = changes();
+    let _changes = lock_changes();
     scope::keep_enabled(false);
     live::disable();
 }
@@ -122,9 +122,9 @@ impl Watch {
     /// Stops the watch. When the last watch stops, values are no longer registered, unless registration was on before
     /// the first watch.
     pub fn stop(self) {
-        let changes = changes();
+        let changes = lock_changes();
         let (gone, is_last, was_off) = {
-            let mut watchers = watchers();
+            let mut watchers = lock_watchers();
             let place = watchers.list.iter().position(|watcher| watcher.number == self.number);
             let gone = place.map(|place| watchers.list.remove(place));
             (gone, watchers.list.is_empty(), watchers.was_off)
@@ -192,10 +192,10 @@ pub fn observe_cycles(callback: impl Fn(&Observation<'_>) + Send + Sync + 'stati
 
 fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
     let _inside = reentry::enter();
-    let changes = changes();
+    let changes = lock_changes();
     let was_off = !live::is_enabled();
     let number = {
-        let mut watchers = watchers();
+        let mut watchers = lock_watchers();
         watchers.was_off = if watchers.list.is_empty() { was_off } else { watchers.was_off };
         watchers.next += 1;
         let number = watchers.next;
@@ -221,7 +221,7 @@ pub fn check() -> usize {
 
 /// Notifies each watcher of the cycles that are new to it. No lock is held during the callbacks.
 fn notify(report: &mut Report) -> usize {
-    let all = watchers().list.clone();
+    let all = lock_watchers().list.clone();
     let inside = reentry::enter();
     let findings = Findings::of(&report.graph);
     let mut named = false;

@@ -44,48 +44,48 @@ impl ReportedKinds {
 mod tests {
     use super::*;
     use crate::graph::Origin;
-    use crate::testing::graph;
+    use crate::testing::parse_graph;
 
     /// Returns the notation for `count` cycles of one value each, with this name.
-    fn cycles(name: &str, count: usize) -> String {
+    fn cycle_lines(name: &str, count: usize) -> String {
         (0..count).map(|at| format!("{name}#{at} .own {name}#{at}\n{name}#{at} = 10\n")).collect()
     }
 
-    fn report(reported: &mut ReportedKinds, lines: &str) -> usize {
-        let graph = graph(Origin::Rust, lines);
+    fn count_reported(reported: &mut ReportedKinds, lines: &str) -> usize {
+        let graph = parse_graph(Origin::Rust, lines);
         reported.select_new(&graph, &Findings::of(&graph)).len()
     }
 
     #[test]
-    fn a_kind_is_reported_once_and_again_when_there_are_ten_times_as_many() {
+    fn kind_is_reported_again_at_tenfold_count() {
         let mut before = ReportedKinds::default();
         let mut counts = [1, 1, 2, 9, 10, 10, 99, 100].into_iter();
         let counted: Vec<usize> =
-            counts.by_ref().map(|count| report(&mut before, &cycles("A", count))).collect();
+            counts.by_ref().map(|count| count_reported(&mut before, &cycle_lines("A", count))).collect();
         assert_eq!(counted, [1, 0, 0, 0, 1, 0, 0, 1]);
     }
 
     #[test]
-    fn a_new_kind_is_reported_whatever_was_reported_before() {
+    fn new_kind_is_reported_whatever_was_reported_before() {
         let mut before = ReportedKinds::default();
-        assert_eq!(report(&mut before, &cycles("A", 3)), 1);
-        assert_eq!(report(&mut before, &(cycles("A", 3) + &cycles("B", 1))), 1);
+        assert_eq!(count_reported(&mut before, &cycle_lines("A", 3)), 1);
+        assert_eq!(count_reported(&mut before, &(cycle_lines("A", 3) + &cycle_lines("B", 1))), 1);
         // The type is the same, but the field differs.
-        assert_eq!(report(&mut before, "A .other A\nA = 10"), 1);
+        assert_eq!(count_reported(&mut before, "A .other A\nA = 10"), 1);
     }
 
     #[test]
-    fn cycles_that_the_program_still_holds_are_not_reported() {
+    fn cycles_that_program_still_holds_are_not_reported() {
         let mut before = ReportedKinds::default();
-        assert_eq!(report(&mut before, &(cycles("A", 1) + "A#0 held 1")), 0);
-        assert_eq!(report(&mut before, &cycles("A", 1)), 1, "it leaks now");
+        assert_eq!(count_reported(&mut before, &(cycle_lines("A", 1) + "A#0 held 1")), 0);
+        assert_eq!(count_reported(&mut before, &cycle_lines("A", 1)), 1, "it leaks now");
     }
 
     #[test]
-    fn the_number_of_remembered_kinds_is_limited() {
+    fn number_of_remembered_kinds_is_limited() {
         let mut before = ReportedKinds::default();
-        let kinds: String = (0..MAX_KINDS + 5).map(|at| cycles(&format!("A{at}"), 1)).collect();
-        assert_eq!(report(&mut before, &kinds), MAX_KINDS);
-        assert_eq!(report(&mut before, &kinds), 0);
+        let kinds: String = (0..MAX_KINDS + 5).map(|at| cycle_lines(&format!("A{at}"), 1)).collect();
+        assert_eq!(count_reported(&mut before, &kinds), MAX_KINDS);
+        assert_eq!(count_reported(&mut before, &kinds), 0);
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn root_ended() {
     // Scans exclude handles whose scope has not ended, so the end is recorded even if the program has no watcher and
     // only runs scans itself.
     handles_end();
-    if !WATCHED.load(Ordering::Relaxed) || super::watchers().list.is_empty() {
+    if !WATCHED.load(Ordering::Relaxed) || super::lock_watchers().list.is_empty() {
         return;
     }
     let begin = Instant::now();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scans_take_at_most_a_fiftieth_of_the_time() {
+    fn scans_take_at_most_one_fiftieth_of_time() {
         let (short, long) = (Duration::from_millis(1), Duration::from_secs(10));
         assert_eq!(pause_after(short, long), long);
         assert_eq!(pause_after(long, short), 50 * long);

@@ -76,7 +76,7 @@ impl Pages {
         let _inside = reentry::enter();
         let (graph, findings) = (&observed.report.graph, observed.findings);
         let number = self.written.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let page = (number <= self.options.pages).then(|| self.write(observed, number));
+        let page = (number <= self.options.pages).then(|| self.write_page(observed, number));
         let mut text = String::new();
         for (at, &place) in observed.new.iter().enumerate().take(MAX_KINDS_NAMED) {
             if at > 0 {
@@ -96,7 +96,7 @@ impl Pages {
     }
 
     /// Writes a page about all findings, and returns its path.
-    fn write(&self, observed: &Observation<'_>, number: u32) -> io::Result<PathBuf> {
+    fn write_page(&self, observed: &Observation<'_>, number: u32) -> io::Result<PathBuf> {
         let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
         let path = self.options.folder.clone().unwrap_or_else(environment::temporary_folder).join(name);
         let path = std::path::absolute(path)?;

@@ -13,10 +13,10 @@ mod reader;
 mod tests;
 
 use crate::ExportOptions;
-use crate::course::ranges::tracks;
-use crate::course::running::{Lane, ScopeEvent, kind_name, lane_name, scopes};
-use crate::course::{DeviceTimeline, MonotonicClock, Times, mark_series, program_name, remarks};
 use crate::stacks::{ExportedStack, Stacks};
+use crate::timeline::ranges::build_tracks;
+use crate::timeline::scopes::{Lane, ScopeEvent, for_each_scope_event, kind_name, lane_name};
+use crate::timeline::{DeviceTimeline, MonotonicClock, Times, collect_remarks, group_marks, program_name};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CounterHandle, Frame, FrameFlags, FrameInfo, GraphColor, MarkerTiming,
     ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
@@ -55,12 +55,12 @@ pub(crate) fn write(
     let mut stacks = Stacks::new(snapshot, &options.rules);
     for &device in &devices {
         if let Some(timeline) = DeviceTimeline::of(snapshot, device) {
-            writer.device(&timeline, &mut stacks, symbols);
+            writer.write_device(&timeline, &mut stacks, symbols);
         }
     }
-    writer.scopes(&devices);
-    writer.ranges(&devices);
-    writer.marks();
+    writer.write_scopes(&devices);
+    writer.write_ranges(&devices);
+    writer.write_marks();
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     serde_json::to_writer(&mut out, &writer.profile)?;
     out.flush()
@@ -83,7 +83,7 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(snapshot: &'a Snapshot, times: &'a Times<'a>) -> Self {
         // The format has no other field for remarks about the whole profile.
-        let product = format!("{} — {}", program_name(snapshot), remarks(snapshot, times).join("; "));
+        let product = format!("{} — {}", program_name(snapshot), collect_remarks(snapshot, times).join("; "));
         let start_ns = if times.known { times.start_ns } else { 0 };
         let start = ReferenceTimestamp::from_millis_since_unix_epoch(start_ns as f64 / 1e6);
         let mut profile = Profile::new(&product, start, SamplingInterval::from_millis(1));
@@ -97,23 +97,30 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a device's allocations, counters, and out-of-memory events.
-    fn device(&mut self, timeline: &DeviceTimeline<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
-        let process = self.profile.add_process(&timeline.heading(), self.snapshot.meta.pid, at(0));
-        let thread = self.profile.add_thread(process, self.snapshot.meta.pid, at(0), true);
+    fn write_device(
+        &mut self,
+        timeline: &DeviceTimeline<'_>,
+        stacks: &mut Stacks<'_>,
+        symbols: &mut Symbolizer,
+    ) {
+        let process =
+            self.profile.add_process(&timeline.format_heading(), self.snapshot.meta.pid, to_timestamp(0));
+        let thread = self.profile.add_thread(process, self.snapshot.meta.pid, to_timestamp(0), true);
         self.profile.set_thread_samples_weight_type(thread, WeightType::Bytes);
         self.profile.add_initial_visible_thread(thread);
-        let exported = timeline.origins.iter().map(|&origin| stacks.stack(origin, symbols));
-        let handles: Vec<Option<StackHandle>> = exported.map(|stack| self.stack(thread, &stack)).collect();
-        self.allocations(timeline, &handles, thread);
-        let (before, live) = timeline.live();
-        let requested = self.counter(process, "requested", timeline.live_description(), GraphColor::Blue);
-        self.count(requested, before, live);
-        if let Some((before, reserved)) = timeline.reserved() {
+        let exported = timeline.origins.iter().map(|&origin| stacks.look_up(origin, symbols));
+        let handles: Vec<Option<StackHandle>> =
+            exported.map(|stack| self.intern_stack(thread, &stack)).collect();
+        self.write_allocations(timeline, &handles, thread);
+        let (before, live) = timeline.live_bytes();
+        let requested = self.add_counter(process, "requested", timeline.live_description(), GraphColor::Blue);
+        self.write_counts(requested, before, live);
+        if let Some((before, reserved)) = timeline.reserved_bytes() {
             let about = "Bytes in segments that the allocator held";
-            let counter = self.counter(process, "reserved", about, GraphColor::Grey);
-            self.count(counter, before, reserved);
+            let counter = self.add_counter(process, "reserved", about, GraphColor::Grey);
+            self.write_counts(counter, before, reserved);
         }
-        self.free(timeline, process);
+        self.write_free_bytes(timeline, process);
         for row in timeline.oom_rows() {
             let name = self.profile.intern_string("out of memory");
             let requested = self.snapshot.events.size_bytes[row];
@@ -123,14 +130,14 @@ impl<'a> Writer<'a> {
                 None => format!("{requested} bytes requested"),
             };
             let detail = self.profile.intern_string(&detail);
-            let timing = MarkerTiming::Instant(at(self.times.ns(self.snapshot.events.ticks[row])));
+            let timing = MarkerTiming::Instant(to_timestamp(self.times.ns(self.snapshot.events.ticks[row])));
             self.profile.add_marker(thread, timing, MomentMarker { name, detail, category: self.memory });
         }
     }
 
     /// Writes the allocation and the free of every block. Blocks that were live before the first event are allocated at
     /// the start. A sampled block has the number of bytes that it represents. Blocks of zero bytes are omitted.
-    fn allocations(
+    fn write_allocations(
         &mut self,
         timeline: &DeviceTimeline<'_>,
         stacks: &[Option<StackHandle>],
@@ -149,7 +156,7 @@ impl<'a> Writer<'a> {
             if bytes == 0 {
                 return;
             }
-            profile.add_allocation_sample(thread, at(ns), stack, address, sign * bytes);
+            profile.add_allocation_sample(thread, to_timestamp(ns), stack, address, sign * bytes);
         };
         let lifetimes = &timeline.lifetimes;
         // Lifetimes are in allocation order, except for those of blocks that are older than the trace.
@@ -163,7 +170,7 @@ impl<'a> Writer<'a> {
         }
         let mut clock = MonotonicClock::default();
         for row in timeline.rows() {
-            let ns = clock.at(self.times.ns(snapshot.events.ticks[row]));
+            let ns = clock.advance_to(self.times.ns(snapshot.events.ticks[row]));
             // Frees come first, because memory that is allocated again must have been freed before.
             while let Some(index) = ended.next_if(|&index| lifetimes[index].to <= Some(row)) {
                 add(&mut self.profile, ns, index, -1);
@@ -176,7 +183,7 @@ impl<'a> Writer<'a> {
 
     /// Returns the handle of a stack. Frames are labels that include the line, because the format has no other field
     /// for it.
-    fn stack(&mut self, thread: ThreadHandle, stack: &ExportedStack) -> Option<StackHandle> {
+    fn intern_stack(&mut self, thread: ThreadHandle, stack: &ExportedStack) -> Option<StackHandle> {
         let names: Vec<String> = match stack {
             ExportedStack::Stack(keys) => keys.iter().flat_map(|key| key.frames.iter().map(short)).collect(),
             ExportedStack::Unknown(texts) => texts.clone(),
@@ -190,7 +197,7 @@ impl<'a> Writer<'a> {
         self.profile.intern_stack_frames(thread, frames.into_iter())
     }
 
-    fn counter(
+    fn add_counter(
         &mut self,
         process: ProcessHandle,
         name: &str,
@@ -204,43 +211,43 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a counter's values before the first event, and after each row that changed it.
-    fn count(&mut self, counter: CounterHandle, before: u64, after: Vec<(usize, u64)>) {
+    fn write_counts(&mut self, counter: CounterHandle, before: u64, after: Vec<(usize, u64)>) {
         let mut clock = MonotonicClock::default();
         let mut last = (0, before);
-        self.profile.add_counter_sample(counter, at(0), before as f64, 0);
+        self.profile.add_counter_sample(counter, to_timestamp(0), before as f64, 0);
         for (row, bytes) in after {
-            let ns = clock.at(self.times.ns(self.snapshot.events.ticks[row]));
+            let ns = clock.advance_to(self.times.ns(self.snapshot.events.ticks[row]));
             if ns - last.0 > MAX_GAP_NS {
-                self.profile.add_counter_sample(counter, at(ns - 1), 0.0, 0);
+                self.profile.add_counter_sample(counter, to_timestamp(ns - 1), 0.0, 0);
             }
-            self.profile.add_counter_sample(counter, at(ns), difference(last.1, bytes), 1);
+            self.profile.add_counter_sample(counter, to_timestamp(ns), difference(last.1, bytes), 1);
             last = (ns, bytes);
         }
         let end_ns = self.times.end_ns();
         if end_ns > last.0 {
-            self.profile.add_counter_sample(counter, at(end_ns), 0.0, 0);
+            self.profile.add_counter_sample(counter, to_timestamp(end_ns), 0.0, 0);
         }
     }
 
     /// Writes the device's free bytes as of each time that they were queried.
-    fn free(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
-        let free = timeline.free();
+    fn write_free_bytes(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
+        let free = timeline.free_bytes();
         if free.is_empty() {
             return;
         }
         let about = "Free bytes of the device, at the moments at which the driver was queried; unknown in \
                      between";
-        let counter = self.counter(process, "free", about, GraphColor::Green);
+        let counter = self.add_counter(process, "free", about, GraphColor::Green);
         let mut last = 0;
         for (ticks, bytes) in free {
             let ns = self.times.ns(ticks);
-            self.profile.add_counter_sample(counter, at(ns), difference(last, bytes), 0);
+            self.profile.add_counter_sample(counter, to_timestamp(ns), difference(last, bytes), 0);
             last = bytes;
         }
     }
 
     /// Returns the program's thread with this name, creating it if necessary.
-    fn thread(&mut self, name: &str, os_id: u64) -> ThreadHandle {
+    fn get_or_add_thread(&mut self, name: &str, os_id: u64) -> ThreadHandle {
         if let Some(&known) = self.threads.get(name) {
             return known;
         }
@@ -248,13 +255,13 @@ impl<'a> Writer<'a> {
         let process = match self.program {
             Some(process) => process,
             None => {
-                let process = self.profile.add_process(program_name(self.snapshot), pid, at(0));
+                let process = self.profile.add_process(program_name(self.snapshot), pid, to_timestamp(0));
                 self.program = Some(process);
                 process
             }
         };
         let tid = u32::try_from(os_id).unwrap_or(u32::MAX);
-        let thread = self.profile.add_thread(process, tid, at(0), false);
+        let thread = self.profile.add_thread(process, tid, to_timestamp(0), false);
         self.profile.set_thread_name(thread, name);
         self.profile.set_thread_show_markers_in_timeline(thread, true);
         self.profile.add_initial_visible_thread(thread);
@@ -263,70 +270,71 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the running scopes.
-    fn scopes(&mut self, devices: &[DeviceId]) {
+    fn write_scopes(&mut self, devices: &[DeviceId]) {
         let (snapshot, times) = (self.snapshot, self.times);
         let mut threads: HashMap<Lane, ThreadHandle> = HashMap::new();
-        let done: Result<(), std::convert::Infallible> = scopes(snapshot, times, devices, |event| {
-            let ScopeEvent::End { lane, scope, from_ns, ns } = event else { return Ok(()) };
-            let thread = *threads.entry(lane).or_insert_with(|| {
-                let os_id = match lane {
-                    Lane::Thread(thread) => {
-                        snapshot.threads.get(thread.index()).map_or(0, |known| known.os_id)
-                    }
-                    Lane::Trace(_) => 0,
-                };
-                self.thread(&lane_name(snapshot, lane), os_id)
+        let done: Result<(), std::convert::Infallible> =
+            for_each_scope_event(snapshot, times, devices, |event| {
+                let ScopeEvent::End { lane, scope, from_ns, ns } = event else { return Ok(()) };
+                let thread = *threads.entry(lane).or_insert_with(|| {
+                    let os_id = match lane {
+                        Lane::Thread(thread) => {
+                            snapshot.threads.get(thread.index()).map_or(0, |known| known.os_id)
+                        }
+                        Lane::Trace(_) => 0,
+                    };
+                    self.get_or_add_thread(&lane_name(snapshot, lane), os_id)
+                });
+                let scope = &snapshot.scopes.rows[scope.index()];
+                self.write_interval(thread, (from_ns, ns), &scope.name, kind_name(scope.kind));
+                Ok(())
             });
-            let scope = &snapshot.scopes.rows[scope.index()];
-            self.running(thread, (from_ns, ns), &scope.name, kind_name(scope.kind));
-            Ok(())
-        });
         let Ok(()) = done;
     }
 
     /// Writes the ranges of PyTorch's profiler.
-    fn ranges(&mut self, devices: &[DeviceId]) {
-        for track in tracks(self.snapshot, self.times, devices) {
+    fn write_ranges(&mut self, devices: &[DeviceId]) {
+        for track in build_tracks(self.snapshot, self.times, devices) {
             let name = match track.device {
                 Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
                 None => "profiler".to_owned(),
             };
-            let thread = self.thread(&name, 0);
+            let thread = self.get_or_add_thread(&name, 0);
             for range in track.ranges {
                 let name = self.snapshot.strings.get(range.name);
-                self.running(thread, (range.from_ns, range.to_ns), &name, "profiler");
+                self.write_interval(thread, (range.from_ns, range.to_ns), &name, "profiler");
             }
         }
     }
 
-    fn running(&mut self, thread: ThreadHandle, (from_ns, to_ns): (u64, u64), name: &str, kind: &str) {
+    fn write_interval(&mut self, thread: ThreadHandle, (from_ns, to_ns): (u64, u64), name: &str, kind: &str) {
         let (name, kind) = (self.profile.intern_string(name), self.profile.intern_string(kind));
-        let timing = MarkerTiming::Interval(at(from_ns), at(to_ns));
+        let timing = MarkerTiming::Interval(to_timestamp(from_ns), to_timestamp(to_ns));
         self.profile.add_marker(thread, timing, IntervalMarker { name, kind, category: self.scopes });
     }
 
     /// Writes the program's marks, and the interval from each mark to the next one with the same name, such as a step
     /// or a request.
-    fn marks(&mut self) {
-        for series in mark_series(self.snapshot, self.times) {
+    fn write_marks(&mut self) {
+        for series in group_marks(self.snapshot, self.times) {
             let lane = lane_name(self.snapshot, Lane::Thread(series.thread));
             let os_id = self.snapshot.threads.get(series.thread.index()).map_or(0, |known| known.os_id);
-            let thread = self.thread(&lane, os_id);
+            let thread = self.get_or_add_thread(&lane, os_id);
             let name = self.profile.intern_string(series.name);
             let detail = self.profile.intern_string("marked by the program");
             for &ns in &series.ns {
                 let moment = MomentMarker { name, detail, category: self.scopes };
-                self.profile.add_marker(thread, MarkerTiming::Instant(at(ns)), moment);
+                self.profile.add_marker(thread, MarkerTiming::Instant(to_timestamp(ns)), moment);
             }
             for pair in series.ns.windows(2) {
-                self.running(thread, (pair[0], pair[1]), series.name, "step");
+                self.write_interval(thread, (pair[0], pair[1]), series.name, "step");
             }
         }
     }
 }
 
 /// Converts nanoseconds to a timestamp of the profile.
-fn at(ns: u64) -> Timestamp {
+fn to_timestamp(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
 }
 

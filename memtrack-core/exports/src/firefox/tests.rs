@@ -2,7 +2,7 @@
 
 use super::reader::{Counter, Payload, Profile, Thread};
 use super::*;
-use crate::fixtures::{Expected, full_recording, snapshots};
+use crate::fixtures::{Expected, full_recording, read_snapshots};
 use std::collections::HashMap;
 
 fn read(snapshot: &Snapshot) -> Profile {
@@ -67,7 +67,7 @@ fn check_tables(profile: &Profile, thread: &Thread) {
 }
 
 /// Returns the times of a counter, in milliseconds, and its values.
-fn numbers(counter: &Counter) -> Vec<(f64, f64)> {
+fn counter_values(counter: &Counter) -> Vec<(f64, f64)> {
     let samples = &counter.samples;
     assert_eq!([samples.count.len(), samples.number.len(), samples.time_deltas.len()], [samples.length; 3]);
     let (mut at, mut value) = (0.0, 0.0);
@@ -79,7 +79,7 @@ fn numbers(counter: &Counter) -> Vec<(f64, f64)> {
     samples.time_deltas.iter().zip(&samples.count).map(add).collect()
 }
 
-fn counter<'a>(profile: &'a Profile, thread: &Thread, name: &str) -> Option<&'a Counter> {
+fn find_counter<'a>(profile: &'a Profile, thread: &Thread, name: &str) -> Option<&'a Counter> {
     let found = profile.counters.iter().find(|counter| counter.pid == thread.pid && counter.name == name)?;
     assert_eq!(profile.threads[found.main_thread_index].pid, thread.pid);
     assert_eq!(found.category, "Memory");
@@ -88,7 +88,7 @@ fn counter<'a>(profile: &'a Profile, thread: &Thread, name: &str) -> Option<&'a 
 }
 
 /// Returns the functions of a stack, outermost first.
-fn functions(thread: &Thread, stack: usize) -> Vec<&str> {
+fn stack_functions(thread: &Thread, stack: usize) -> Vec<&str> {
     let mut names = Vec::new();
     let mut at = Some(stack);
     while let Some(stack) = at {
@@ -102,16 +102,19 @@ fn functions(thread: &Thread, stack: usize) -> Vec<&str> {
 
 #[test]
 fn counters_and_allocations_agree_with_reports() {
-    for (file, snapshot) in snapshots() {
+    for (file, snapshot) in read_snapshots() {
         let profile = read(&snapshot);
         for device in snapshot.device_ids() {
             let Some(timeline) = DeviceTimeline::of(&snapshot, device) else { continue };
             let expected = Expected::of(&snapshot, device);
             let what = format!("{file}, {}", timeline.name);
-            let thread =
-                profile.threads.iter().find(|thread| thread.process_name == timeline.heading()).unwrap();
-            assert!(thread.is_main_thread && thread.name == timeline.heading(), "{what}");
-            let requested = numbers(counter(&profile, thread, "requested").unwrap());
+            let thread = profile
+                .threads
+                .iter()
+                .find(|thread| thread.process_name == timeline.format_heading())
+                .unwrap();
+            assert!(thread.is_main_thread && thread.name == timeline.format_heading(), "{what}");
+            let requested = counter_values(find_counter(&profile, thread, "requested").unwrap());
             let highest = |numbers: &[(f64, f64)]| numbers.iter().map(|number| number.1 as u64).max();
             if timeline.estimated {
                 // If small blocks were sampled, the series is an estimate, whereas reports use the recorder's exact
@@ -121,8 +124,8 @@ fn counters_and_allocations_agree_with_reports() {
             }
             assert_eq!(highest(&requested), Some(expected.peak), "{what}");
             assert_eq!(requested.last().map(|last| last.1 as u64), Some(expected.at_end.0), "{what}");
-            if let Some(reserved) = counter(&profile, thread, "reserved") {
-                assert_eq!(highest(&numbers(reserved)), Some(expected.reserved), "{what}");
+            if let Some(reserved) = find_counter(&profile, thread, "reserved") {
+                assert_eq!(highest(&counter_values(reserved)), Some(expected.reserved), "{what}");
             }
             let Some(allocations) = &thread.native_allocations else {
                 assert!(timeline.lifetimes.is_empty(), "{what}");
@@ -156,7 +159,7 @@ fn counters_and_allocations_agree_with_reports() {
 }
 
 #[test]
-fn all_data_is_in_the_right_table() {
+fn all_data_is_in_right_table() {
     let profile = read(&full_recording());
     assert!(profile.meta.product.starts_with("train — memtrack "), "{}", profile.meta.product);
     assert_eq!(profile.meta.start_time, 1000.0);
@@ -201,7 +204,7 @@ fn all_data_is_in_the_right_table() {
     assert_eq!(device.samples.weight_type, "bytes");
     let allocations = device.native_allocations.as_ref().unwrap();
     let oldest = allocations.stack[0].unwrap();
-    assert_eq!(functions(device, oldest), ["(allocated before the first event)"]);
-    let free = counter(&profile, device, "free").unwrap();
-    assert_eq!(numbers(free).iter().map(|number| number.1 as u64).collect::<Vec<_>>(), [1234, 77]);
+    assert_eq!(stack_functions(device, oldest), ["(allocated before the first event)"]);
+    let free = find_counter(&profile, device, "free").unwrap();
+    assert_eq!(counter_values(free).iter().map(|number| number.1 as u64).collect::<Vec<_>>(), [1234, 77]);
 }

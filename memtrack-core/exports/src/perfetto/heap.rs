@@ -4,8 +4,8 @@
 
 use super::messages::*;
 use super::trace::Trace;
-use crate::course::{DeviceTimeline, MonotonicClock, Times};
 use crate::stacks::{ExportedStack, Stacks, file_of, line_of};
+use crate::timeline::{DeviceTimeline, MonotonicClock, Times};
 use memtrack_model::snapshot::Module;
 use memtrack_model::{Frame as NamedFrame, Snapshot};
 use memtrack_report::analysis::origin::Origin;
@@ -31,29 +31,30 @@ pub(super) fn write(
     }
     let mut interned = InternedStacks::new(trace, snapshot);
     for part in timeline.origins.chunks(STACKS_PER_PACKET) {
-        let exported = part.iter().map(|&origin: &Origin| stacks.stack(origin, symbols));
+        let exported = part.iter().map(|&origin: &Origin| stacks.look_up(origin, symbols));
         interned.write(trace, exported)?;
     }
     let mut index = 0;
     let mut clock = MonotonicClock::default();
-    for after in moments(timeline) {
+    for after in dump_rows(timeline) {
         let ns = match after {
             None => 0,
             Some(row) => snapshot.events.ticks.get(row).map_or_else(|| times.end_ns(), |&at| times.ns(at)),
         };
-        let ns = clock.at(ns);
+        let ns = clock.advance_to(ns);
         let sums = sums_after(timeline, after);
         let parts = sums.chunks(STACKS_PER_PACKET);
         let last = parts.len() - 1;
         for (place, part) in parts.enumerate() {
             let first = place * STACKS_PER_PACKET;
-            let samples = part.iter().enumerate().map(|(at, sums)| sums.sample(callstack_id(first + at)));
+            let samples =
+                part.iter().enumerate().map(|(at, sums)| sums.to_heap_sample(callstack_id(first + at)));
             let heap = ProcessHeapSamples {
                 pid: Some(pid.into()),
                 samples: samples.collect(),
                 timestamp: Some(ns),
-                heap_name: Some(timeline.heading()),
-                sampling_interval_bytes: Some(interval(snapshot, timeline)),
+                heap_name: Some(timeline.format_heading()),
+                sampling_interval_bytes: Some(sampling_interval(snapshot, timeline)),
             };
             let dump = ProfilePacket {
                 process_dumps: vec![heap],
@@ -61,7 +62,7 @@ pub(super) fn write(
                 index: Some(index),
             };
             index += 1;
-            trace.packet(&TracePacket {
+            trace.write_packet(&TracePacket {
                 timestamp: Some(ns),
                 trusted_packet_sequence_id: Some(interned.sequence),
                 sequence_flags: Some(NEEDS_INCREMENTAL_STATE),
@@ -75,7 +76,7 @@ pub(super) fn write(
 
 /// Returns the rows after which to write dumps. These are `None` (before the first event) if blocks were live then, the
 /// peak, and the end.
-fn moments(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
+fn dump_rows(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
     let has_older = timeline.lifetimes.iter().any(|lifetime| lifetime.from.is_none());
     let mut moments = Vec::new();
     if has_older || timeline.peak.row.is_none() {
@@ -87,7 +88,7 @@ fn moments(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
 }
 
 /// Returns the mean number of bytes between samples, or 1 if all blocks were recorded.
-fn interval(snapshot: &Snapshot, timeline: &DeviceTimeline<'_>) -> u64 {
+fn sampling_interval(snapshot: &Snapshot, timeline: &DeviceTimeline<'_>) -> u64 {
     if !timeline.estimated {
         return 1;
     }
@@ -105,7 +106,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn sample(&self, callstack: u64) -> HeapSample {
+    fn to_heap_sample(&self, callstack: u64) -> HeapSample {
         HeapSample {
             callstack_id: Some(callstack),
             self_allocated: Some(self.allocated_bytes),
@@ -170,7 +171,7 @@ impl<'a> InternedStacks<'a> {
         modules.sort_by_key(|module| module.start);
         Self {
             snapshot,
-            sequence: trace.sequence(),
+            sequence: trace.start_sequence(),
             modules,
             names: HashMap::new(),
             sources: HashMap::new(),
@@ -195,14 +196,16 @@ impl<'a> InternedStacks<'a> {
                 ExportedStack::Stack(keys) => {
                     for key in &keys {
                         frames.extend(
-                            key.frames.iter().map(|frame| self.frame(Some(key.key), frame, &mut fresh)),
+                            key.frames
+                                .iter()
+                                .map(|frame| self.intern_frame(Some(key.key), frame, &mut fresh)),
                         );
                     }
                 }
                 ExportedStack::Unknown(texts) => {
                     for function in texts {
                         let frame = NamedFrame { function, ..NamedFrame::default() };
-                        frames.push(self.frame(None, &frame, &mut fresh));
+                        frames.push(self.intern_frame(None, &frame, &mut fresh));
                     }
                 }
             }
@@ -210,7 +213,7 @@ impl<'a> InternedStacks<'a> {
             fresh.callstacks.push(Callstack { iid: Some(callstack_id(self.callstacks)), frame_ids: frames });
             self.callstacks += 1;
         }
-        trace.packet(&TracePacket {
+        trace.write_packet(&TracePacket {
             timestamp: Some(0),
             trusted_packet_sequence_id: Some(self.sequence),
             sequence_flags: Some(flags),
@@ -221,29 +224,30 @@ impl<'a> InternedStacks<'a> {
 
     /// Returns the ID of a frame. `key` is the return address in a recording, or `None` for a text that takes the place
     /// of a stack.
-    fn frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
+    fn intern_frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
         let address = key.filter(|_| self.snapshot.pytorch.is_none());
-        let module = address.and_then(|address| Some((address, self.module(address)?)));
+        let module = address.and_then(|address| Some((address, self.find_module(address)?)));
         let (mapping, rel_pc) = match module {
             Some((address, module)) => {
                 let path = module.path.clone();
-                let mapping = self.mapping((path, module.start), Some(module), fresh);
+                let mapping = self.intern_mapping((path, module.start), Some(module), fresh);
                 (mapping, address.saturating_sub(1).wrapping_sub(module.bias))
             }
             // A script's file takes the place of the binary.
             None => {
                 let path = file_of(frame).unwrap_or_default().to_owned();
-                (self.mapping((path, 0), None, fresh), 0)
+                (self.intern_mapping((path, 0), None, fresh), 0)
             }
         };
         // The name includes the line, because Perfetto identifies frames by address and name, but scripts have no
         // addresses.
         let name = if key.is_some() { short(frame) } else { frame.function.clone() };
         let frame_key = FrameKey {
-            name: intern(&mut self.names, &name, &mut fresh.function_names),
+            name: intern_string(&mut self.names, &name, &mut fresh.function_names),
             mapping,
             rel_pc,
-            source: file_of(frame).map(|file| intern(&mut self.sources, file, &mut fresh.source_paths)),
+            source: file_of(frame)
+                .map(|file| intern_string(&mut self.sources, file, &mut fresh.source_paths)),
             line: line_of(frame).filter(|_| file_of(frame).is_some()),
         };
         let next = self.frames.len() as u64 + 1;
@@ -261,19 +265,24 @@ impl<'a> InternedStacks<'a> {
     }
 
     /// Returns the binary that contains an address.
-    fn module(&self, address: u64) -> Option<&'a Module> {
+    fn find_module(&self, address: u64) -> Option<&'a Module> {
         let call = address.saturating_sub(1);
         let after = self.modules.partition_point(|module| module.start <= call);
         self.modules[..after].iter().rev().find(|module| call < module.end).copied()
     }
 
-    fn mapping(&mut self, key: (String, u64), module: Option<&Module>, fresh: &mut InternedData) -> u64 {
+    fn intern_mapping(
+        &mut self,
+        key: (String, u64),
+        module: Option<&Module>,
+        fresh: &mut InternedData,
+    ) -> u64 {
         if let Some(&known) = self.mappings.get(&key) {
             return known;
         }
-        let path = intern(&mut self.paths, &key.0, &mut fresh.mapping_paths);
+        let path = intern_string(&mut self.paths, &key.0, &mut fresh.mapping_paths);
         let iid = self.mappings.len() as u64 + 1;
-        let build_id = module.and_then(|module| bytes_of_hex(&module.build_id));
+        let build_id = module.and_then(|module| decode_hex(&module.build_id));
         if let Some(bytes) = &build_id {
             // Each mapping has a build ID of its own, which gets the mapping's ID.
             fresh.build_ids.push(InternedString { iid: Some(iid), str: Some(bytes.clone()) });
@@ -291,7 +300,7 @@ impl<'a> InternedStacks<'a> {
 }
 
 /// Returns the ID of a string.
-fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<InternedString>) -> u64 {
+fn intern_string(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<InternedString>) -> u64 {
     if let Some(&iid) = known.get(text) {
         return iid;
     }
@@ -302,7 +311,7 @@ fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<Interned
 }
 
 /// Decodes hexadecimal digits. Returns `None` if the text is empty or contains other characters.
-fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }

@@ -2,7 +2,7 @@
 //! same with Perfetto's own definitions.
 
 use super::*;
-use crate::fixtures::{Expected, full_recording, snapshots};
+use crate::fixtures::{Expected, full_recording, read_snapshots};
 use prost::Message;
 use prost::bytes::Buf;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ fn read(snapshot: &Snapshot) -> ParsedTrace {
 }
 
 /// Returns the bytes and blocks that are live in a dump.
-fn live(samples: &[HeapSample]) -> (u64, u64) {
+fn live_sums(samples: &[HeapSample]) -> (u64, u64) {
     let bytes =
         samples.iter().map(|sample| sample.self_allocated.unwrap() - sample.self_freed.unwrap()).sum();
     let blocks = samples.iter().map(|sample| sample.alloc_count.unwrap() - sample.free_count.unwrap()).sum();
@@ -99,11 +99,11 @@ fn live(samples: &[HeapSample]) -> (u64, u64) {
 
 #[test]
 fn counters_and_heaps_agree_with_reports() {
-    for (file, snapshot) in snapshots() {
+    for (file, snapshot) in read_snapshots() {
         let read = read(&snapshot);
         for device in snapshot.device_ids() {
             let Some(timeline) = DeviceTimeline::of(&snapshot, device) else { continue };
-            let (heading, expected) = (timeline.heading(), Expected::of(&snapshot, device));
+            let (heading, expected) = (timeline.format_heading(), Expected::of(&snapshot, device));
             let requested = &read.counters[&format!("{heading}: requested")];
             let highest = requested.iter().map(|(_, bytes)| *bytes as u64).max();
             if timeline.estimated {
@@ -132,10 +132,10 @@ fn counters_and_heaps_agree_with_reports() {
                 bytes == expected.0 && blocks.abs_diff(expected.1) <= tolerance
             };
             let (_, end) = dumps.last().unwrap();
-            assert!(is_close(live(end), expected.at_end), "{file}, {heading}: {:?}", live(end));
-            let peak = dumps.iter().map(|(_, samples)| live(samples)).max().unwrap();
+            assert!(is_close(live_sums(end), expected.at_end), "{file}, {heading}: {:?}", live_sums(end));
+            let peak = dumps.iter().map(|(_, samples)| live_sums(samples)).max().unwrap();
             assert!(is_close(peak, expected.at_peak), "{file}, {heading}: {peak:?}");
-            let older = if requested[0].1 > 0 { live(&dumps[0].1).0 } else { 0 };
+            let older = if requested[0].1 > 0 { live_sums(&dumps[0].1).0 } else { 0 };
             assert_eq!(older, requested[0].1 as u64, "{file}, {heading}");
             let allocated: u64 = end.iter().map(|sample| sample.self_allocated.unwrap()).sum();
             assert_eq!(allocated - older, expected.allocated.0, "{file}, {heading}");
@@ -145,8 +145,8 @@ fn counters_and_heaps_agree_with_reports() {
 }
 
 #[test]
-fn numbers_of_a_stack_never_decrease_from_dump_to_dump() {
-    for (file, snapshot) in snapshots() {
+fn numbers_of_stack_never_decrease_from_dump_to_dump() {
+    for (file, snapshot) in read_snapshots() {
         for (heap, dumps) in read(&snapshot).dumps {
             for pair in dumps.windows(2) {
                 assert_eq!(pair[0].1.len(), pair[1].1.len(), "{file}, {heap}");
@@ -212,7 +212,8 @@ fn all_events_are_on_their_tracks_at_their_times() {
 
 #[test]
 fn crossing_ranges_are_on_separate_tracks() {
-    let (_, snapshot) = snapshots().into_iter().find(|(file, _)| file.ends_with("annotated.pickle")).unwrap();
+    let (_, snapshot) =
+        read_snapshots().into_iter().find(|(file, _)| file.ends_with("annotated.pickle")).unwrap();
     let read = read(&snapshot);
     assert!(!read.slices.is_empty());
     for (track, ..) in &read.slices {

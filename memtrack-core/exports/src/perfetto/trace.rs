@@ -23,13 +23,13 @@ impl<'a> Trace<'a> {
     }
 
     /// Starts a new packet sequence and returns its ID.
-    pub(crate) fn sequence(&mut self) -> u32 {
+    pub(crate) fn start_sequence(&mut self) -> u32 {
         self.sequences += 1;
         self.sequences
     }
 
     /// Writes a packet.
-    pub(crate) fn packet(&mut self, packet: &TracePacket) -> io::Result<()> {
+    pub(crate) fn write_packet(&mut self, packet: &TracePacket) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.push(PACKET);
         packet.encode_length_delimited(&mut self.buffer).map_err(io::Error::other)?;
@@ -37,10 +37,10 @@ impl<'a> Trace<'a> {
     }
 
     /// Writes a new track and returns its ID.
-    pub(crate) fn track(&mut self, sequence: u32, track: TrackDescriptor) -> io::Result<u64> {
+    pub(crate) fn write_track(&mut self, sequence: u32, track: TrackDescriptor) -> io::Result<u64> {
         self.tracks += 1;
         let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
-        self.packet(&TracePacket {
+        self.write_packet(&TracePacket {
             trusted_packet_sequence_id: Some(sequence),
             data: Some(Data::TrackDescriptor(track)),
             ..TracePacket::default()
@@ -61,23 +61,28 @@ pub(crate) struct Events {
 impl Events {
     /// Creates an empty sequence.
     pub(crate) fn new(trace: &mut Trace<'_>) -> Self {
-        let sequence = trace.sequence();
+        let sequence = trace.start_sequence();
         Self { sequence, names: HashMap::new(), categories: HashMap::new(), has_begun: false }
     }
 
     /// Writes an event.
-    pub(crate) fn event(&mut self, trace: &mut Trace<'_>, ns: u64, event: TrackEvent) -> io::Result<()> {
+    pub(crate) fn write_event(
+        &mut self,
+        trace: &mut Trace<'_>,
+        ns: u64,
+        event: TrackEvent,
+    ) -> io::Result<()> {
         self.write(trace, ns, event, None)
     }
 
     /// Writes the end of a track's innermost slice.
-    pub(crate) fn end(&mut self, trace: &mut Trace<'_>, track: u64, ns: u64) -> io::Result<()> {
+    pub(crate) fn write_end(&mut self, trace: &mut Trace<'_>, track: u64, ns: u64) -> io::Result<()> {
         let event = TrackEvent { track_uuid: Some(track), r#type: Some(SLICE_END), ..TrackEvent::default() };
         self.write(trace, ns, event, None)
     }
 
     /// Writes an event with a name and a category.
-    pub(crate) fn named_event(
+    pub(crate) fn write_named_event(
         &mut self,
         trace: &mut Trace<'_>,
         ns: u64,
@@ -113,7 +118,7 @@ impl Events {
     ) -> io::Result<()> {
         let flags = if self.has_begun { NEEDS_INCREMENTAL_STATE } else { INCREMENTAL_STATE_CLEARED };
         self.has_begun = true;
-        trace.packet(&TracePacket {
+        trace.write_packet(&TracePacket {
             timestamp: Some(ns),
             trusted_packet_sequence_id: Some(self.sequence),
             sequence_flags: Some(flags),

@@ -40,14 +40,14 @@ pub(crate) fn write(
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let profile = profile(snapshot, symbols, options);
+    let profile = build_profile(snapshot, symbols, options);
     let mut encoder = GzEncoder::new(out, flate2::Compression::default());
     encoder.write_all(&profile.encode_to_vec())?;
     encoder.finish()?;
     Ok(())
 }
 
-fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOptions) -> Profile {
+fn build_profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOptions) -> Profile {
     let usages: Vec<(DeviceId, Moment, Usage)> = options
         .devices
         .iter()
@@ -58,7 +58,7 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     let mut stacks = Stacks::new(snapshot, &options.rules);
     let exported: Vec<Vec<ExportedStack>> = usages
         .iter()
-        .map(|(_, _, usage)| usage.rows.iter().map(|row| stacks.stack(row.group.origin, symbols)).collect())
+        .map(|(_, _, usage)| usage.rows.iter().map(|row| stacks.look_up(row.group.origin, symbols)).collect())
         .collect();
     let missing: HashSet<_> = symbols.missing().map(|module| (module.path.clone(), module.start)).collect();
     let mut tables = Tables::new(&snapshot.modules, &missing);
@@ -67,23 +67,25 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
 
     let mut profile = Profile::default();
     for (kind, unit) in SAMPLE_TYPES {
-        profile.sample_type.push(ValueType { kind: tables.string(kind), unit: tables.string(unit) });
+        profile
+            .sample_type
+            .push(ValueType { kind: tables.intern_string(kind), unit: tables.intern_string(unit) });
     }
-    profile.default_sample_type = tables.string(SAMPLE_TYPES[3].0);
+    profile.default_sample_type = tables.intern_string(SAMPLE_TYPES[3].0);
     for ((device, moment, usage), exported) in usages.iter().zip(&exported) {
         let name = snapshot.device_name(*device);
         let (mut allocated, mut in_use) = (CarriedRounding::default(), CarriedRounding::default());
         for (row, stack) in usage.rows.iter().zip(exported) {
             let location_id = match stack {
-                ExportedStack::Stack(keys) => keys.iter().map(|key| tables.location(key)).collect(),
-                ExportedStack::Unknown(texts) => texts.iter().map(|text| tables.text(text)).collect(),
+                ExportedStack::Stack(keys) => keys.iter().map(|key| tables.intern_location(key)).collect(),
+                ExportedStack::Unknown(texts) => texts.iter().map(|text| tables.intern_text(text)).collect(),
             };
-            let [blocks, bytes] = allocated.values(row.allocated);
-            let [blocks_in_use, bytes_in_use] = in_use.values(row.in_use[0]);
+            let [blocks, bytes] = allocated.round_values(row.allocated);
+            let [blocks_in_use, bytes_in_use] = in_use.round_values(row.in_use[0]);
             profile.sample.push(Sample {
                 location_id,
                 value: vec![blocks, bytes, blocks_in_use, bytes_in_use],
-                label: labels.of(&name, row.group, symbols, &mut tables),
+                label: labels.build_labels(&name, row.group, symbols, &mut tables),
             });
         }
         if usage.rows.is_empty() {
@@ -98,11 +100,11 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
                 "{name}: small blocks were sampled: values are estimates, errors are with 95 % confidence"
             ));
         }
-        profile.comment.extend(comments.iter().map(|comment| tables.string(comment)));
+        profile.comment.extend(comments.iter().map(|comment| tables.intern_string(comment)));
     }
     let note =
         "bytes are requested bytes; memory in use that is older than the trace is not counted as allocated";
-    profile.comment.push(tables.string(note));
+    profile.comment.push(tables.intern_string(note));
     add_times(&mut profile, snapshot);
     add_period(&mut profile, snapshot, &mut tables);
     profile.string_table = tables.strings;
@@ -122,7 +124,7 @@ struct CarriedRounding {
 
 impl CarriedRounding {
     /// Returns one stack's rounded number of blocks, and its bytes.
-    fn values(&mut self, counts: Counts) -> [i64; 2] {
+    fn round_values(&mut self, counts: Counts) -> [i64; 2] {
         self.blocks += counts.blocks;
         let blocks = self.blocks.round() as i64 - self.emitted;
         self.emitted += blocks;
@@ -148,7 +150,8 @@ fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
         _ if snapshot.has_samples() || snapshot.may_lack_small_blocks() => return,
         _ => 1,
     };
-    profile.period_type = Some(ValueType { kind: tables.string("space"), unit: tables.string("bytes") });
+    profile.period_type =
+        Some(ValueType { kind: tables.intern_string("space"), unit: tables.intern_string("bytes") });
     profile.period = i64::try_from(period).unwrap_or(0);
 }
 
@@ -159,7 +162,7 @@ struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    fn of(
+    fn build_labels(
         &mut self,
         device: &str,
         group: Group,
@@ -170,7 +173,10 @@ impl Labels<'_> {
             Origin::Allocated(stack) => stack,
             _ => StackId::NONE,
         };
-        let mut label = |key: &str, text: &str| Label { key: tables.string(key), text: tables.string(text) };
+        let mut label = |key: &str, text: &str| Label {
+            key: tables.intern_string(key),
+            text: tables.intern_string(text),
+        };
         let mut labels = vec![label("device", device)];
         if group.stream != StreamId::default() {
             labels.push(label("stream", &format!("{:#x}", group.stream.0)));

@@ -43,7 +43,7 @@ impl Tables {
     }
 
     /// Returns the index of a string.
-    pub(crate) fn string(&mut self, text: &str) -> i64 {
+    pub(crate) fn intern_string(&mut self, text: &str) -> i64 {
         if let Some(&row) = self.string_rows.get(text) {
             return row;
         }
@@ -54,7 +54,7 @@ impl Tables {
     }
 
     /// Returns the ID of the location for the functions at one key.
-    pub(crate) fn location(&mut self, functions: &InlinedFrames) -> u64 {
+    pub(crate) fn intern_location(&mut self, functions: &InlinedFrames) -> u64 {
         if let Some(&id) = self.location_ids.get(functions) {
             return id;
         }
@@ -62,41 +62,42 @@ impl Tables {
         let call = functions.key.saturating_sub(1);
         let module = self.modules.partition_point(|(module, _)| module.start <= call).checked_sub(1);
         let module = module.filter(|&row| call < self.modules[row].0.end);
-        let mapping_id = module.map_or(0, |row| self.mapping(row));
+        let mapping_id = module.map_or(0, |row| self.intern_mapping(row));
         let is_unnamed = module.is_some_and(|row| self.modules[row].1);
         // A key outside all binaries is not an address, because PyTorch's files number their frames.
         let address = if module.is_some() { call } else { 0 };
         let line = if is_unnamed {
             Vec::new()
         } else {
-            functions.frames.iter().map(|frame| self.line(frame)).collect()
+            functions.frames.iter().map(|frame| self.build_line(frame)).collect()
         };
-        let id = self.add(Location { id: 0, mapping_id, address, line });
+        let id = self.push_location(Location { id: 0, mapping_id, address, line });
         self.location_ids.insert(functions.clone(), id);
         id
     }
 
     /// Returns the ID of the location for a text that takes the place of a function.
-    pub(crate) fn text(&mut self, text: &str) -> u64 {
+    pub(crate) fn intern_text(&mut self, text: &str) -> u64 {
         let frame = Frame { function: text.to_owned(), ..Frame::default() };
         let functions = InlinedFrames { key: 0, frames: vec![frame] };
         if let Some(&id) = self.location_ids.get(&functions) {
             return id;
         }
-        let line = vec![self.line(&functions.frames[0])];
-        let id = self.add(Location { id: 0, mapping_id: 0, address: 0, line });
+        let line = vec![self.build_line(&functions.frames[0])];
+        let id = self.push_location(Location { id: 0, mapping_id: 0, address: 0, line });
         self.location_ids.insert(functions, id);
         id
     }
 
-    fn add(&mut self, location: Location) -> u64 {
+    fn push_location(&mut self, location: Location) -> u64 {
         let id = self.locations.len() as u64 + 1;
         self.locations.push(Location { id, ..location });
         id
     }
 
-    fn line(&mut self, frame: &Frame) -> Line {
-        let (name, file) = (self.string(&frame.function), self.string(file_of(frame).unwrap_or_default()));
+    fn build_line(&mut self, frame: &Frame) -> Line {
+        let (name, file) =
+            (self.intern_string(&frame.function), self.intern_string(file_of(frame).unwrap_or_default()));
         let next = self.functions.len() as u64 + 1;
         let id = *self.function_ids.entry((name, file)).or_insert(next);
         if id == next {
@@ -107,7 +108,7 @@ impl Tables {
         Line { function_id: id, line: line_of(frame).map_or(0, i64::from) }
     }
 
-    fn mapping(&mut self, row: usize) -> u64 {
+    fn intern_mapping(&mut self, row: usize) -> u64 {
         if let Some(&id) = self.mapping_ids.get(&row) {
             return id;
         }
@@ -115,7 +116,7 @@ impl Tables {
         let (start, limit, has_names) = (module.start, module.end, !is_missing);
         let (path, build_id) = (module.path.clone(), module.build_id.clone());
         let id = self.mappings.len() as u64 + 1;
-        let (filename, build_id) = (self.string(&path), self.string(&build_id));
+        let (filename, build_id) = (self.intern_string(&path), self.intern_string(&build_id));
         // If the functions have names, tools need not look them up.
         self.mappings.push(Mapping {
             id,

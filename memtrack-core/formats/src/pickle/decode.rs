@@ -159,7 +159,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_token_is_decoded_before_any_following_bytes() {
+    fn token_is_decoded_before_any_following_bytes() {
         for (bytes, token) in TOKENS {
             for rest in [&b""[..], b"\0", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
                 assert_eq!(decode_first(&[bytes, rest].concat()), Some((token, bytes.len())), "{bytes:x?}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_token_is_none() {
+    fn truncated_token_is_none() {
         for (bytes, _) in TOKENS {
             for length in 0..bytes.len() {
                 assert_eq!(decode_first(&bytes[..length]), None, "{bytes:x?} cut at {length}");

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn decimal_text_agrees_with_the_standard_library() {
+    fn decimal_text_agrees_with_standard_library() {
         for text in ["0", "-0", "+7", "255", "-128", "-129", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(
                 parse_integer(text.as_bytes()).unwrap(),

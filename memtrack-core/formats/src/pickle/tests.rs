@@ -163,7 +163,7 @@ fn names_are_refused_with_their_offset() {
 }
 
 #[test]
-fn a_class_is_accepted_only_if_the_caller_allows_it() {
+fn class_is_accepted_only_if_caller_allows_it() {
     assert!(load(&b"ccollections\ndefaultdict\n)R."[..], &[], Limits::default()).is_err());
     assert!(read(b"ccollections\ndefaultdict\n)R.").is_ok());
     assert!(matches!(read_error(b"cbuiltins\nint\n)R."), PickleErrorKind::RefusedCall(Some(Global::Int))));
@@ -182,7 +182,7 @@ fn declared_lengths_cost_nothing() {
 }
 
 #[test]
-fn cyclic_and_deep_values_are_refused_but_shared_ones_are_not() {
+fn cyclic_and_deep_values_are_refused_and_shared_values_accepted() {
     assert!(matches!(read_error(b"]q\x00h\x00a."), PickleErrorKind::Cyclic));
     assert!(matches!(read_error(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
     let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();
@@ -197,7 +197,7 @@ fn cyclic_and_deep_values_are_refused_but_shared_ones_are_not() {
 }
 
 #[test]
-fn the_memory_limit_is_enforced() {
+fn memory_limit_is_enforced() {
     let limits = Limits { memory_bytes: 1000, ..Limits::default() };
     let error = load(&[b']'; 100][..], ALL, limits).unwrap_err();
     assert!(matches!(error.kind, PickleErrorKind::TooLarge { limit: 1000, .. }));

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_two_words() {
+    fn value_is_two_words() {
         assert_eq!(size_of::<Value>(), 16);
         assert_eq!(size_of::<Option<Value>>(), 16);
     }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn mutable_arguments_are_written_and_others_are_not() {
+    fn only_mutable_arguments_are_written() {
         let mut one = Tensor(1);
         assert_eq!(tensors_in((&Tensor(0), &mut one, &Tensor(2))), [(0, false), (1, true), (2, false)]);
     }

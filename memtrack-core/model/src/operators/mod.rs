@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_at_address_zero_is_none() {
+    fn storage_at_address_zero_is_none() {
         assert_eq!(TensorInfo::new(1, DeviceId::HOST, Dtype::F32, &[0][..]).storage(0, 0).storage, None);
     }
 }

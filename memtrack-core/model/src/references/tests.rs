@@ -73,7 +73,7 @@ fn counted_pointers_are_reported_and_not_followed() {
 }
 
 #[test]
-fn a_target_is_reported_with_its_address_counts_and_type() {
+fn target_is_reported_with_its_address_counts_and_type() {
     let shared: Rc<[Rc<u8>]> = Rc::new([new_pointer(), new_pointer()]);
     let (_weak, _another) = (Rc::downgrade(&shared), Rc::clone(&shared));
     let mut sink = ReportLines::default();
@@ -89,7 +89,7 @@ fn a_target_is_reported_with_its_address_counts_and_type() {
 }
 
 #[test]
-fn the_type_behind_a_trait_object_is_reported() {
+fn type_behind_trait_object_is_reported() {
     struct Layer;
     impl References for Layer {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -122,7 +122,7 @@ fn containers_report_indexes_and_keys() {
 }
 
 #[test]
-fn wrappers_add_no_step_to_the_path() {
+fn wrappers_add_no_step_to_path() {
     assert_eq!(lines_of(&Box::new([new_pointer()])), ["[0] strong"]);
     assert_eq!(lines_of(&Pin::new(Box::new(new_pointer()))), [" strong"]);
     assert_eq!(lines_of(&RefCell::new(OnceCell::from(new_pointer()))), [" strong"]);
@@ -144,7 +144,7 @@ fn borrowed_values_are_not_held() {
 }
 
 #[test]
-fn opaque_values_are_reported_with_the_reason() {
+fn opaque_values_are_reported_with_reason() {
     let channel = mpsc::channel::<Rc<u8>>();
     assert_eq!(lines_of(&channel), [".0: a channel", ".1: a channel"]);
     assert_eq!(lines_of(&mpsc::channel::<f32>()), NO_LINES);
@@ -275,7 +275,7 @@ impl References for Endless {
 }
 
 #[test]
-fn a_recursive_type_is_inspected() {
+fn recursive_type_is_inspected() {
     assert!(!never_refers::<Endless>());
     assert_eq!(lines_of(&vec![Endless]), ["[0]: endless"]);
 }
@@ -347,7 +347,7 @@ fn paths_are_formatted_like_rust_expressions() {
 }
 
 #[test]
-fn paths_return_to_the_parent_after_each_value() {
+fn paths_return_to_parent_after_each_value() {
     let mut sink = ReportLines::default();
     let to = &mut Visitor::new(&mut sink);
     to.field("first", &vec![new_pointer()]);
@@ -361,7 +361,7 @@ fn paths_return_to_the_parent_after_each_value() {
 }
 
 #[test]
-fn values_are_shown_down_to_the_maximum_depth() {
+fn values_are_shown_down_to_maximum_depth() {
     struct Deep(usize);
     impl References for Deep {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -376,7 +376,7 @@ fn values_are_shown_down_to_the_maximum_depth() {
 }
 
 #[test]
-fn a_closure_is_inspected_through_its_handles() {
+fn closure_is_inspected_through_its_handles() {
     let (first, second) = (new_pointer(), new_pointer());
     let mut sum = Capturing::of((first, second), |handles: &(Rc<u8>, Rc<u8>), third: u8| {
         *handles.0 + *handles.1 + third

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_comes_after_the_last_accelerator() {
+    fn host_comes_after_last_accelerator() {
         assert_eq!(with_devices(&[DeviceId::HOST]).host_ordinal(), 0);
         let mixed = with_devices(&[DeviceId::HOST, DeviceId(2), DeviceId(0)]);
         assert_eq!(mixed.host_ordinal(), 3);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_memory_comes_after_the_host() {
+    fn pinned_memory_comes_after_host() {
         let pinned = with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
         assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
         assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_used_memory_add_up() {
+    fn parts_of_used_memory_add_up() {
         let reading = DriverReading {
             free_bytes: 4,
             total_bytes: 100,

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_allocation_of_the_segment_is_removed() {
+    fn only_newest_allocation_of_segment_is_removed() {
         let (whole, superseded) = (EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED);
         let mut snapshot = Snapshot::default();
         snapshot.events.extend(&[

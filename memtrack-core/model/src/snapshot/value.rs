@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_three_words() {
+    fn value_is_three_words() {
         assert_eq!(size_of::<Value>(), 24);
     }
 }

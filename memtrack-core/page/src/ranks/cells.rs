@@ -13,31 +13,31 @@ use std::io::{self, Write};
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
 /// Returns the image of live bytes, as a `data:` URL.
-pub(super) fn bytes_image(heat: &HeatMap) -> String {
+pub(super) fn encode_bytes_image(heat: &HeatMap) -> String {
     let place = |_, cell: HeatCell| colours::bytes_index(cell.most, heat.most);
-    image(heat, &colours::bytes_palette(), place)
+    encode_image(heat, &colours::bytes_palette(), place)
 }
 
 /// Returns the image of differences from the median, as a `data:` URL.
-pub(super) fn difference_image(heat: &HeatMap) -> String {
+pub(super) fn encode_difference_image(heat: &HeatMap) -> String {
     let place = |column: usize, cell: HeatCell| {
         let median = heat.distributions[column].map_or(0, |known| known.median);
         colours::difference_index(cell.furthest, median, heat.furthest_off, cell.is_odd)
     };
-    image(heat, &colours::difference_palette(), place)
+    encode_image(heat, &colours::difference_palette(), place)
 }
 
 /// Returns an image with a pixel for each cell, as a `data:` URL.
-fn image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> u8) -> String {
+fn encode_image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> u8) -> String {
     let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(EMPTY, |cell| place(column, cell));
     let pixels: Vec<u8> = heat.rows.iter().flat_map(|row| row.cells.iter().enumerate().map(pixel)).collect();
     let mut file = Vec::new();
     // Writing to memory fails only if the size does not match the number of pixels, and here it does match.
-    let _ = encode(&pixels, heat.columns.count(), heat.rows.len(), palette, &mut file);
+    let _ = encode_png(&pixels, heat.columns.count(), heat.rows.len(), palette, &mut file);
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
-fn encode(
+fn encode_png(
     pixels: &[u8],
     columns: usize,
     rows: usize,
@@ -61,12 +61,12 @@ fn encode(
 /// ranks share rows, they are followed by each cell's value that is furthest from the median. An empty cell is 0. Any
 /// other cell is 1 plus the difference from the previous cell in the row, with the sign in the lowest bit. Each number
 /// is a varint with seven bits per byte, lowest bits first, in which all bytes but the last have the highest bit set.
-pub(super) fn packed(heat: &HeatMap) -> String {
+pub(super) fn pack_cells(heat: &HeatMap) -> String {
     // Writing to memory does not fail.
-    STANDARD.encode(deflated(heat).unwrap_or_default())
+    STANDARD.encode(deflate(heat).unwrap_or_default())
 }
 
-fn deflated(heat: &HeatMap) -> io::Result<Vec<u8>> {
+fn deflate(heat: &HeatMap) -> io::Result<Vec<u8>> {
     let mut out = DeflateEncoder::new(Vec::new(), Compression::best());
     let parts: &[fn(HeatCell) -> u64] = match heat.is_folded() {
         true => &[|cell| cell.most, |cell| cell.furthest],
@@ -74,13 +74,13 @@ fn deflated(heat: &HeatMap) -> io::Result<Vec<u8>> {
     };
     for part in parts {
         for row in &heat.rows {
-            out.write_all(&varints(row.cells.iter().map(|cell| cell.map(part))))?;
+            out.write_all(&encode_varints(row.cells.iter().map(|cell| cell.map(part))))?;
         }
     }
     out.finish()
 }
 
-fn varints(cells: impl Iterator<Item = Option<u64>>) -> Vec<u8> {
+fn encode_varints(cells: impl Iterator<Item = Option<u64>>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut before = 0i64;
     for cell in cells {
@@ -105,9 +105,9 @@ mod tests {
     #[test]
     fn cells_are_signed_differences_and_empty_ones_are_zero() {
         assert_eq!(
-            varints([Some(0), None, Some(3), Some(2), Some(130)].into_iter()),
+            encode_varints([Some(0), None, Some(3), Some(2), Some(130)].into_iter()),
             [1, 0, 7, 4, 0x81, 0x02]
         );
-        assert_eq!(varints([Some(u64::MAX)].into_iter()).len(), 8);
+        assert_eq!(encode_varints([Some(u64::MAX)].into_iter()).len(), 8);
     }
 }

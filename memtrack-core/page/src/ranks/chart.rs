@@ -1,14 +1,14 @@
 //! The chart that compares the outliers with the other ranks, over the same columns as the heat map below. Outliers are
 //! drawn as lines, and the others as a band from their least to their most bytes, with the median in it.
 
-use super::{NAME_BYTES, Page, tint};
+use super::{MAX_NAME_BYTES, Page, tint_of};
 use memtrack_model::escape::escape_line;
 use memtrack_model::units::human_bytes;
 use memtrack_report::analysis::ranks::heat::HeatMap;
 use std::fmt::Write;
 
 /// The maximum number of outliers that are drawn.
-pub(super) const MOST_LINES: usize = 4;
+pub(super) const MAX_LINES: usize = 4;
 /// The height of the drawing, in units of its view box.
 const HEIGHT: f64 = 1000.0;
 /// The height of the chart as a multiple of the highest value.
@@ -16,11 +16,11 @@ const HEADROOM: f64 = 1.06;
 /// The maximum number of grid lines above the line at 0.
 const MAX_GRID_LINES: u64 = 3;
 /// The minimum distance between two names on the right, as a percentage of the height.
-const MIN_DISTANCE: f64 = 9.0;
+const MIN_NAME_DISTANCE: f64 = 9.0;
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let columns = heat.columns.count();
-    let lines = &heat.histories[..heat.histories.len().min(MOST_LINES)];
+    let lines = &heat.histories[..heat.histories.len().min(MAX_LINES)];
     let top = heat.most.max(1) as f64 * HEADROOM;
     let y = |bytes: u64| HEIGHT * (1.0 - bytes as f64 / top);
     let has_band =
@@ -36,8 +36,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         }
     );
     for (place, history) in lines.iter().enumerate() {
-        let name = escape_line(&page.ranks.label(history.rank), NAME_BYTES);
-        let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint(place));
+        let name = escape_line(&page.ranks.label(history.rank), MAX_NAME_BYTES);
+        let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint_of(place));
     }
     if heat.histories.len() > lines.len() {
         let _ = write!(out, " <span>and {} more</span>", heat.histories.len() - lines.len());
@@ -75,8 +75,12 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", step_path(&medians, y));
     // The first rank is the most important one, so its line is drawn last, on top of the others.
     for (place, history) in lines.iter().enumerate().rev() {
-        let _ =
-            write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), step_path(&history.bytes, y));
+        let _ = write!(
+            out,
+            "<path class=\"odd tint-{}\" d=\"{}\"/>",
+            tint_of(place),
+            step_path(&history.bytes, y)
+        );
     }
     out.push_str("</svg></div><div class=\"side\">");
     let ends: Vec<f64> = lines
@@ -85,21 +89,26 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             history.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
         })
         .collect();
-    for (place, (history, top)) in lines.iter().zip(without_overlaps(&ends)).enumerate() {
-        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint(place));
-        out.push_str(&page.name_element(number, history.rank, &attributes, &page.short_name(history.rank)));
+    for (place, (history, top)) in lines.iter().zip(spread_out(&ends)).enumerate() {
+        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint_of(place));
+        out.push_str(&page.format_name_element(
+            number,
+            history.rank,
+            &attributes,
+            &page.short_name(history.rank),
+        ));
     }
     out.push_str("</div>");
-    axis(heat, out);
+    write_axis(heat, out);
     out.push_str("</div>\n</figure>\n");
 }
 
 /// Writes the axis below a drawing.
-pub(super) fn axis(heat: &HeatMap, out: &mut String) {
-    const MOST_LABELS: usize = 8;
+pub(super) fn write_axis(heat: &HeatMap, out: &mut String) {
+    const MAX_LABELS: usize = 8;
     let columns = heat.columns.count() as f64;
     out.push_str("<div class=\"x\" aria-hidden=\"true\">");
-    for (at, text) in heat.columns.axis_labels(MOST_LABELS) {
+    for (at, text) in heat.columns.axis_labels(MAX_LABELS) {
         let at = 100.0 * at / columns;
         // A label that starts at the right end would not fit.
         if at <= 99.0 {
@@ -169,14 +178,14 @@ fn area_path(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64
 }
 
 /// Moves the positions of names down until the names no longer overlap.
-fn without_overlaps(places: &[f64]) -> Vec<f64> {
+fn spread_out(places: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by(|&a, &b| places[a].total_cmp(&places[b]));
     let mut found = vec![0.0; places.len()];
     let mut least = f64::MIN;
     for at in order {
         found[at] = places[at].max(least);
-        least = found[at] + MIN_DISTANCE;
+        least = found[at] + MIN_NAME_DISTANCE;
     }
     found
 }
@@ -194,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_interrupted_at_unknown_values() {
+    fn line_is_interrupted_at_unknown_values() {
         let y = |bytes: u64| bytes as f64;
         assert_eq!(step_path(&[Some(1), Some(1), Some(3), None, Some(2)], y), "M0 1.0h1h1V3.0h1M4 2.0h1");
         let one = [Some(1), None];
@@ -203,6 +212,6 @@ mod tests {
 
     #[test]
     fn names_beside_lines_do_not_overlap() {
-        assert_eq!(without_overlaps(&[50.0, 10.0, 51.0]), [50.0, 10.0, 59.0]);
+        assert_eq!(spread_out(&[50.0, 10.0, 51.0]), [50.0, 10.0, 59.0]);
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn difference_palette() -> Vec<Colour> {
 
 /// Returns evenly spaced colours from a scale, for its legend. For bytes, they go from 0 to the maximum, and for
 /// differences, from the furthest below the median to the furthest above it.
-pub(super) fn scale(palette: &[Colour], is_difference: bool) -> Vec<Colour> {
+pub(super) fn scale_colours(palette: &[Colour], is_difference: bool) -> Vec<Colour> {
     const STOPS: u8 = 8;
     if !is_difference {
         return (0..=STOPS).map(|stop| palette[1 + 254 * usize::from(stop) / usize::from(STOPS)]).collect();
@@ -95,7 +95,7 @@ pub(super) fn scale(palette: &[Colour], is_difference: bool) -> Vec<Colour> {
 }
 
 /// Formats a colour for CSS.
-pub(super) fn css([red, green, blue, opaque]: Colour) -> String {
+pub(super) fn format_css([red, green, blue, opaque]: Colour) -> String {
     format!("rgba({red},{green},{blue},{:.2})", f64::from(opaque) / 255.0)
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_differences_are_stronger_than_usual_ones_and_above_differs_from_below() {
+    fn outlier_differences_are_stronger_and_signs_differ() {
         let palette = difference_palette();
         let colour = |bytes, is_odd| palette[usize::from(difference_index(bytes, 100, 100, is_odd))];
         assert!(colour(150, true)[3] > colour(150, false)[3]);
@@ -134,7 +134,7 @@ mod tests {
     fn more_bytes_are_lighter() {
         let light =
             |[red, green, blue, _]: Colour| 3 * u32::from(red) + 6 * u32::from(green) + u32::from(blue);
-        let lights: Vec<u32> = scale(&bytes_palette(), false).into_iter().map(light).collect();
+        let lights: Vec<u32> = scale_colours(&bytes_palette(), false).into_iter().map(light).collect();
         assert!(lights.is_sorted(), "{lights:?}");
     }
 }

@@ -7,9 +7,9 @@
 //! this crate for figures anyway, and a program that only writes pages for snapshots does not compile it (feature
 //! `ranks`).
 
-use super::cells::{bytes_image, difference_image, packed};
-use super::colours::{GREY, bytes_palette, css, difference_palette, scale};
-use super::{NAME_BYTES, Page, chart, tint};
+use super::cells::{encode_bytes_image, encode_difference_image, pack_cells};
+use super::colours::{GREY, bytes_palette, difference_palette, format_css, scale_colours};
+use super::{MAX_NAME_BYTES, Page, chart, tint_of};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
 use memtrack_report::analysis::ranks::heat::{HeatMap, HeatRow};
@@ -47,7 +47,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     let memory = &page.ranks.memories[number];
     let has_differences = memory.members.len() >= LEAST_RANKS;
     let [left, cell] = heat.columns.sentences();
-    let (rows, height) = (heat.rows.len().max(1), height(heat.rows.len()));
+    let (rows, height) = (heat.rows.len().max(1), map_height(heat.rows.len()));
     let _ = write!(
         out,
         "<figure class=\"plot heat\" id=\"m{number}-heat\">\n<figcaption><b>{}</b>",
@@ -63,8 +63,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     let _ = write!(
         out,
         " From left to right: {} {}",
-        escape_text(&left, NAME_BYTES),
-        escape_text(&cell, NAME_BYTES)
+        escape_text(&left, MAX_NAME_BYTES),
+        escape_text(&cell, MAX_NAME_BYTES)
     );
     if heat.is_folded() {
         out.push_str(
@@ -82,7 +82,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             );
         }
     }
-    legend(heat, has_differences, out);
+    write_legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
     // If there is no room for all names, show every n-th one, where n is a power of two, because most machines have
     // such a number of ranks.
@@ -92,9 +92,9 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     };
     for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
         let rank = memory.members[row.members.start].0;
-        let title = escape_line(&row_name(page, number, row), NAME_BYTES);
-        let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", middle(at, rows));
-        out.push_str(&page.name_element(number, rank, &attributes, &page.short_name(rank)));
+        let title = escape_line(&format_row_name(page, number, row), MAX_NAME_BYTES);
+        let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", row_middle(at, rows));
+        out.push_str(&page.format_name_element(number, rank, &attributes, &page.short_name(rank)));
     }
     let fine = if heat.columns.count() > NARROW_COLUMNS { " fine" } else { "" };
     let _ = write!(
@@ -102,42 +102,42 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
     );
     let sizes = format!("width=\"{}\" height=\"{}\"", heat.columns.count(), heat.rows.len());
-    let alternative_text = alternative_text(page, heat);
+    let alternative_text = format_alternative_text(page, heat);
     if has_differences {
         let _ = write!(
             out,
             "<img class=\"off\" {sizes} alt=\"What is off the median. {alternative_text}\" src=\"{}\"/>",
-            difference_image(heat)
+            encode_difference_image(heat)
         );
     }
     let _ = write!(
         out,
         "<img class=\"bytes\" {sizes} alt=\"Requested bytes. {alternative_text}\" src=\"{}\"/><div class=\"cursor\" hidden=\"hidden\"></div></div>",
-        bytes_image(heat)
+        encode_bytes_image(heat)
     );
-    side(page, number, heat, height, out);
-    chart::axis(heat, out);
+    write_names(page, number, heat, height, out);
+    chart::write_axis(heat, out);
     let _ = write!(
         out,
         "</div>\n<p class=\"said\" id=\"m{number}-said\" aria-live=\"polite\" hidden=\"hidden\"></p>\n\
          <script type=\"application/json\" id=\"m{number}-cells\">{}</script>\n</figure>\n",
-        json(page, number, heat, has_differences)
+        format_json(page, number, heat, has_differences)
     );
 }
 
 /// Returns the height of a map with `rows` rows. Each row is at least one pixel tall, so that none is omitted.
-fn height(rows: usize) -> usize {
+fn map_height(rows: usize) -> usize {
     let rows = rows.max(1);
     rows * (HEIGHT / rows).clamp(1, MAX_ROW_HEIGHT)
 }
 
 /// Returns the middle of a row, as a percentage from the top.
-fn middle(row: usize, rows: usize) -> f64 {
+fn row_middle(row: usize, rows: usize) -> f64 {
     100.0 * (row as f64 + 0.5) / rows as f64
 }
 
 /// Returns the name of a row.
-fn row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
+fn format_row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
     let members = &page.ranks.memories[number].members;
     let label = |at: usize| page.ranks.label(members[at].0);
     match row.members.len() {
@@ -147,23 +147,23 @@ fn row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
 }
 
 /// Returns the alternative text of the images.
-fn alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
+fn format_alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
     let odd: Vec<String> =
         heat.histories.iter().take(8).map(|history| page.ranks.label(history.rank)).collect();
     let odd = match odd.len() {
         0 => "No rank is odd.".to_owned(),
         _ => format!("Odd: {}.", odd.join(", ")),
     };
-    escape_text(&format!("{odd} The table below has the numbers."), NAME_BYTES)
+    escape_text(&format!("{odd} The table below has the numbers."), MAX_NAME_BYTES)
 }
 
 /// Writes the legend for the colours.
-fn legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
-    let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(css).collect::<Vec<_>>().join(",");
+fn write_legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
+    let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(format_css).collect::<Vec<_>>().join(",");
     let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
     let nothing = match empty {
         true => {
-            format!(" <span><i class=\"box\" style=\"background:{}\"></i>no data</span>", css(GREY))
+            format!(" <span><i class=\"box\" style=\"background:{}\"></i>no data</span>", format_css(GREY))
         }
         false => String::new(),
     };
@@ -173,21 +173,21 @@ fn legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
             out,
             "<p class=\"legend off\"><span>−{by}</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
              <span>+{by}</span> <span>pale: no more than usual</span>{nothing}</p>",
-            gradient(scale(&difference_palette(), true)),
+            gradient(scale_colours(&difference_palette(), true)),
         );
     }
     let _ = writeln!(
         out,
         "<p class=\"legend bytes\"><span>0 B</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
          <span>{}</span>{nothing}</p>",
-        gradient(scale(&bytes_palette(), false)),
+        gradient(scale_colours(&bytes_palette(), false)),
         human_bytes(heat.most)
     );
 }
 
 /// Writes the names of the outliers beside their rows, starting with the ranks furthest from the median. If a name
 /// would overlap another, only a mark is written.
-fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
+fn write_names(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
     let memory = &page.ranks.memories[number];
     out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
     let mut named: Vec<f64> = Vec::new();
@@ -195,31 +195,32 @@ fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut
         let Some(member) = memory.members.iter().position(|member| member.0 == history.rank) else {
             continue;
         };
-        let top = middle(member / heat.ranks_per_row, heat.rows.len().max(1));
+        let top = row_middle(member / heat.ranks_per_row, heat.rows.len().max(1));
         let pixels = top * height as f64 / 100.0;
         let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT_HEIGHT as f64);
         let name = if has_room { format!("◂ {}", page.short_name(history.rank)) } else { "◂".to_owned() };
         if has_room {
             named.push(pixels);
         }
-        let title = escape_line(&page.ranks.label(history.rank), NAME_BYTES);
-        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint(place));
-        out.push_str(&page.name_element(number, history.rank, &attributes, &name));
+        let title = escape_line(&page.ranks.label(history.rank), MAX_NAME_BYTES);
+        let attributes =
+            format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint_of(place));
+        out.push_str(&page.format_name_element(number, history.rank, &attributes, &name));
     }
     out.push_str("</nav>");
 }
 
-fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
+fn format_json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
     let memory = &page.ranks.memories[number];
     let head = Head {
         columns: (0..heat.columns.count()).map(|column| printable(&heat.columns.label(column))).collect(),
         rows: heat
             .rows
             .iter()
-            .map(|row| (printable(&row_name(page, number, row)), memory.members[row.members.start].0))
+            .map(|row| (printable(&format_row_name(page, number, row)), memory.members[row.members.start].0))
             .collect(),
         medians: heat.distributions.iter().map(|known| known.map(|known| known.median)).collect(),
-        cells: &packed(heat),
+        cells: &pack_cells(heat),
         folded: heat.is_folded(),
         off,
     };
@@ -237,9 +238,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_at_least_a_pixel_high() {
+    fn every_row_is_at_least_pixel_high() {
         for (rows, pixels) in [(0, 28), (1, 28), (8, 224), (64, 512), (500, 500), (1024, 1024)] {
-            assert_eq!(height(rows), pixels, "{rows}");
+            assert_eq!(map_height(rows), pixels, "{rows}");
         }
     }
 }

@@ -25,9 +25,9 @@ const SCRIPT: &str = include_str!("page.js");
 /// The script's hash in base64. The policy allows only this script.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
 /// The maximum number of bytes in a sentence.
-const SENTENCE_BYTES: usize = 1000;
+const MAX_SENTENCE_BYTES: usize = 1000;
 /// The maximum number of bytes in a name.
-const NAME_BYTES: usize = 300;
+const MAX_NAME_BYTES: usize = 300;
 /// The maximum number of outliers for which the first lines of the page say when they became outliers.
 const MAX_SINCE_SENTENCES: usize = 3;
 /// The maximum number of unreadable files that are listed, each with the reason.
@@ -41,13 +41,13 @@ const MIN_ROWS: usize = 64;
 /// there is one, relative to this page. The page has at most a few megabytes, however many ranks there are.
 pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
     let shown = ranks.memories.len().clamp(1, MAX_MEMORIES);
-    let limit = (table::MOST_LISTED / shown).max(table::LEAST_LISTED);
+    let limit = (table::MAX_LISTED / shown).max(table::MIN_LISTED);
     let tables: Vec<RankNumbers> =
         ranks.memories.iter().take(shown).map(|memory| ranks.numbers(memory, limit)).collect();
     let listed = tables.iter().map(|table| table.rows.iter().map(|row| row.0).collect()).collect();
     let page = Page { ranks, links, tables, listed };
     let mut out = String::new();
-    let title = escape_line(&ranks.title(), NAME_BYTES);
+    let title = escape_line(&ranks.title(), MAX_NAME_BYTES);
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -59,20 +59,20 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
         SCRIPT_SHA256.trim(),
     );
     for doubt in &ranks.doubts {
-        let _ = writeln!(out, "<p class=\"doubt\">Careful: {}.</p>", escape_text(doubt, SENTENCE_BYTES));
+        let _ = writeln!(out, "<p class=\"doubt\">Careful: {}.</p>", escape_text(doubt, MAX_SENTENCE_BYTES));
     }
     out.push_str("</header>\n<main>\n");
     if ranks.memories.is_empty() {
         out.push_str("<p class=\"answer\">None of them holds any memory.</p>\n");
     }
     for number in 0..ranks.memories.len().min(MAX_MEMORIES) {
-        page.memory(number, &mut out);
+        page.write_memory(number, &mut out);
     }
     if ranks.memories.len() > MAX_MEMORIES {
         let more = counted((ranks.memories.len() - MAX_MEMORIES) as u64, "more device");
         let _ = writeln!(out, "<p>… and {more}: <code>memtrack ranks</code> without -o prints them.</p>");
     }
-    page.incomplete(&mut out);
+    page.write_incomplete(&mut out);
     let _ = write!(
         out,
         "<p class=\"note\">A rank is odd if it is off the median by more than 5 scaled median absolute deviations, 5 % and 1 MiB. Bytes \
@@ -92,30 +92,30 @@ struct Page<'a> {
 
 impl Page<'_> {
     /// Writes the part about one kind of memory.
-    fn memory(&self, number: usize, out: &mut String) {
+    fn write_memory(&self, number: usize, out: &mut String) {
         let memory = &self.ranks.memories[number];
-        let heat = HeatMap::of(self.ranks, memory, MOST_COLUMNS, self.rows(memory));
+        let heat = HeatMap::of(self.ranks, memory, MOST_COLUMNS, self.max_rows(memory));
         let _ = writeln!(
             out,
             "<section class=\"memory\" aria-labelledby=\"m{number}\">\n<h2 id=\"m{number}\">{}</h2>",
-            escape_line(&self.ranks.heading(memory), NAME_BYTES)
+            escape_line(&self.ranks.heading(memory), MAX_NAME_BYTES)
         );
-        self.answer(memory, &heat, out);
+        self.write_answer(memory, &heat, out);
         chart::write(self, number, &heat, out);
         map::write(self, number, &heat, out);
-        self.explanations(memory, out);
+        self.write_explanations(memory, out);
         table::write(self, number, &heat, out);
         out.push_str("</section>\n");
     }
 
     /// Returns the maximum number of rows in a map, which keeps the page small and the rows distinguishable.
-    fn rows(&self, memory: &RanksMemory) -> usize {
+    fn max_rows(&self, memory: &RanksMemory) -> usize {
         let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
         // In shared rows, each cell has two numbers.
         if memory.members.len() > most { most / 2 } else { most }
     }
 
-    fn answer(&self, memory: &RanksMemory, heat: &HeatMap, out: &mut String) {
+    fn write_answer(&self, memory: &RanksMemory, heat: &HeatMap, out: &mut String) {
         let verdict = self.ranks.verdict(memory);
         let (first, more) =
             verdict.split_first().map_or((String::new(), &[][..]), |(one, more)| (one.clone(), more));
@@ -125,7 +125,7 @@ impl Page<'_> {
         if let Some(since) = of_first.and_then(|history| self.since_sentence(history, heat)) {
             answer = format!("{answer} {since}");
         }
-        let _ = writeln!(out, "<p class=\"answer\">{}</p>", escape_text(&answer, 2 * SENTENCE_BYTES));
+        let _ = writeln!(out, "<p class=\"answer\">{}</p>", escape_text(&answer, 2 * MAX_SENTENCE_BYTES));
         let others = heat
             .histories
             .iter()
@@ -137,7 +137,7 @@ impl Page<'_> {
         if !lines.is_empty() {
             out.push_str("<ul class=\"more\">\n");
             for sentence in lines {
-                let _ = writeln!(out, "<li>{}</li>", escape_text(&sentence, SENTENCE_BYTES));
+                let _ = writeln!(out, "<li>{}</li>", escape_text(&sentence, MAX_SENTENCE_BYTES));
             }
             out.push_str("</ul>\n");
         }
@@ -150,14 +150,14 @@ impl Page<'_> {
     }
 
     /// Writes the groups that explain the outliers.
-    fn explanations(&self, memory: &RanksMemory, out: &mut String) {
+    fn write_explanations(&self, memory: &RanksMemory, out: &mut String) {
         let explained = self.ranks.explained(memory);
-        for (place, outlier) in explained.iter().take(table::MOST_EXPLAINED).enumerate() {
+        for (place, outlier) in explained.iter().take(table::MAX_EXPLAINED).enumerate() {
             // The first few explanations are open.
             let open = if place < MAX_SINCE_SENTENCES { " open=\"open\"" } else { "" };
             table::write_explanation(self.ranks, outlier, open, out);
         }
-        let more = explained.len().saturating_sub(table::MOST_EXPLAINED);
+        let more = explained.len().saturating_sub(table::MAX_EXPLAINED);
         if more > 0 {
             let more = counted(more as u64, "more odd rank");
             let _ =
@@ -166,9 +166,9 @@ impl Page<'_> {
     }
 
     /// Lists the data that the files lack, and the files that could not be read.
-    fn incomplete(&self, out: &mut String) {
+    fn write_incomplete(&self, out: &mut String) {
         for gap in self.ranks.gaps() {
-            let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escape_text(&gap, SENTENCE_BYTES));
+            let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escape_text(&gap, MAX_SENTENCE_BYTES));
         }
         let unread = &self.ranks.unread;
         if unread.is_empty() {
@@ -177,7 +177,7 @@ impl Page<'_> {
         let files = counted(unread.len() as u64, "file");
         let _ = writeln!(out, "<section>\n<h2>Not read: {files}</h2>\n<ul class=\"unread\">");
         for (file, why) in unread.iter().take(MAX_UNREADABLE) {
-            let (file, why) = (escape_line(file, NAME_BYTES), escape_text(why, SENTENCE_BYTES));
+            let (file, why) = (escape_line(file, MAX_NAME_BYTES), escape_text(why, MAX_SENTENCE_BYTES));
             let _ = writeln!(out, "<li><code>{file}</code>: {why}</li>");
         }
         if unread.len() > MAX_UNREADABLE {
@@ -202,12 +202,12 @@ impl Page<'_> {
 
     /// Returns an element for a rank's name with these attributes. The element is a link to the rank's own page, or
     /// else to its row in the table, or else plain text.
-    fn name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
+    fn format_name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
         let link = match self.links.get(rank).and_then(Option::as_ref) {
             Some(link) => Some(escape_text(link, usize::MAX)),
             None => self.listed[memory].contains(&rank).then(|| format!("#m{memory}-r{rank}")),
         };
-        let name = escape_line(name, NAME_BYTES);
+        let name = escape_line(name, MAX_NAME_BYTES);
         match link {
             Some(link) => format!("<a {attributes} href=\"{link}\">{name}</a>"),
             None => format!("<span {attributes}>{name}</span>"),
@@ -216,6 +216,6 @@ impl Page<'_> {
 }
 
 /// Returns the number of an outlier's tint. The first few outliers have a tint each, and all others share one.
-fn tint(place: usize) -> usize {
-    place.min(chart::MOST_LINES)
+fn tint_of(place: usize) -> usize {
+    place.min(chart::MAX_LINES)
 }

@@ -1,6 +1,6 @@
 //! The table of the ranks, and the groups that explain the outliers.
 
-use super::{NAME_BYTES, Page, SENTENCE_BYTES};
+use super::{MAX_NAME_BYTES, MAX_SENTENCE_BYTES, Page};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted};
 use memtrack_report::analysis::ranks::heat::HeatMap;
@@ -8,13 +8,13 @@ use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
 use std::fmt::Write;
 
 /// The maximum number of outliers that are explained.
-pub(super) const MOST_EXPLAINED: usize = 24;
+pub(super) const MAX_EXPLAINED: usize = 24;
 /// The maximum number of groups in one explanation.
 const MAX_GROUPS: usize = 8;
 /// The maximum number of ranks in all tables together.
-pub(super) const MOST_LISTED: usize = 4096;
+pub(super) const MAX_LISTED: usize = 4096;
 /// The number of ranks that each table may list, however many tables there are.
-pub(super) const LEAST_LISTED: usize = 128;
+pub(super) const MIN_LISTED: usize = 128;
 
 /// Writes the explanation of an outlier.
 pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
@@ -22,7 +22,7 @@ pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, ou
         out,
         "<details class=\"why\"{open}><summary>{}</summary>\n<table><thead><tr><th scope=\"col\" class=\"number\">More or less</th>\
          <th scope=\"col\">{}</th><th scope=\"col\">Its own, and the others'</th></tr></thead><tbody>\n",
-        escape_text(&ranks.why_title(outlier), NAME_BYTES),
+        escape_text(&ranks.why_title(outlier), MAX_NAME_BYTES),
         capitalised(ranks.by.name())
     );
     for difference in outlier.why.iter().take(MAX_GROUPS) {
@@ -30,7 +30,7 @@ pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, ou
             out,
             "<tr><td class=\"number\">{}</td><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>",
             signed_bytes(difference.by()),
-            escape_line(&difference.name, SENTENCE_BYTES),
+            escape_line(&difference.name, MAX_SENTENCE_BYTES),
             difference.about()
         );
     }
@@ -58,8 +58,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     for (rank, cells) in &numbers.rows {
         let odd: Vec<&Outlier> = memory.outliers.iter().filter(|one| one.rank == *rank).collect();
         let class = if odd.is_empty() { "" } else { " class=\"odd\"" };
-        let file = escape_line(&ranks.ranks[*rank].file, SENTENCE_BYTES);
-        let name = escape_line(&page.short_name(*rank), NAME_BYTES);
+        let file = escape_line(&ranks.ranks[*rank].file, MAX_SENTENCE_BYTES);
+        let name = escape_line(&page.short_name(*rank), MAX_NAME_BYTES);
         let name = match page.links.get(*rank).and_then(Option::as_ref) {
             Some(link) => {
                 format!("<a href=\"{}\" title=\"{file}\">{name}</a>", escape_text(link, usize::MAX))
@@ -68,10 +68,10 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         };
         let _ = write!(out, "<tr id=\"m{number}-r{rank}\"{class}><th scope=\"row\">{name}</th>");
         for cell in cells {
-            let _ = write!(out, "<td class=\"number\">{}</td>", escape_line(cell, NAME_BYTES));
+            let _ = write!(out, "<td class=\"number\">{}</td>", escape_line(cell, MAX_NAME_BYTES));
         }
         if has_odd {
-            let _ = write!(out, "<td>{}</td>", odd_measures(heat, *rank, &odd));
+            let _ = write!(out, "<td>{}</td>", format_outlier_measures(heat, *rank, &odd));
         }
         out.push_str("</tr>\n");
     }
@@ -87,11 +87,11 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
 }
 
 /// Returns the measures in which a rank is an outlier, and when it became one.
-fn odd_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
+fn format_outlier_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
     let history = heat.histories.iter().find(|history| history.rank == rank);
     let words = history.and_then(|history| history.description(&heat.columns));
     let words = words.map_or(String::new(), |words| format!("; {words}"));
-    escape_text(&format!("{}{words}", measures.join(", ")), SENTENCE_BYTES)
+    escape_text(&format!("{}{words}", measures.join(", ")), MAX_SENTENCE_BYTES)
 }

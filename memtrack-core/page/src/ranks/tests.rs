@@ -40,7 +40,7 @@ fn digest(file: &str, mib: &[u64]) -> RankDigest {
 }
 
 /// Creates `count` ranks with six steps each, in which the memory of rank `growing` grows.
-fn ranks(count: usize, growing: usize) -> Ranks {
+fn growing_ranks(count: usize, growing: usize) -> Ranks {
     let one = |rank: usize| {
         let mib: Vec<u64> = (0..6).map(|step| 100 + if rank == growing { 10 * step } else { 0 }).collect();
         digest(&format!("run/rank{rank}.pickle"), &mib)
@@ -48,7 +48,7 @@ fn ranks(count: usize, growing: usize) -> Ranks {
     Ranks::of((0..count).map(one).collect(), By::Line, Vec::new()).unwrap()
 }
 
-fn page(ranks: &Ranks) -> String {
+fn render_page(ranks: &Ranks) -> String {
     html(ranks, &vec![None; ranks.ranks.len()])
 }
 
@@ -63,7 +63,7 @@ struct Parsed {
 
 /// Parses a page, and checks that nothing in it could run or use the network, whatever the names are.
 #[track_caller]
-fn parsed(document: &str) -> Parsed {
+fn parse(document: &str) -> Parsed {
     let mut document = document.to_owned();
     // Scripts, their data and styles are not XML.
     for (name, end) in [("<script", "</script>"), ("<style", "</style>")] {
@@ -131,9 +131,9 @@ fn parsed(document: &str) -> Parsed {
 }
 
 #[test]
-fn the_answer_comes_first_with_the_moment_of_the_change() {
-    let page = page(&ranks(8, 5));
-    let parsed = parsed(&page);
+fn answer_with_moment_of_change_comes_first() {
+    let page = render_page(&growing_ranks(8, 5));
+    let parsed = parse(&page);
     let answer = "Rank 5 peaks higher than the others: 150.0 MiB, 50.0 MiB more than the median of 100.0 MiB. Rank 5 holds more \
                   than the others since step 1.";
     assert!(parsed.text.contains(answer), "{}", parsed.text);
@@ -149,11 +149,11 @@ fn the_answer_comes_first_with_the_moment_of_the_change() {
 }
 
 #[test]
-fn a_rank_with_a_page_links_to_it_wherever_it_is_named() {
-    let ranks = ranks(4, 3);
+fn rank_with_page_links_to_it_everywhere() {
+    let ranks = growing_ranks(4, 3);
     let links: Vec<Option<String>> =
         (0..4).map(|rank| (rank != 2).then(|| format!("own/a%20{rank}.html"))).collect();
-    let parsed = parsed(&html(&ranks, &links));
+    let parsed = parse(&html(&ranks, &links));
     let times = |link: &str| parsed.links.iter().filter(|one| *one == link).count();
     // Each rank is named beside its row and in the table. The outlier is also named at its line and beside the map.
     assert_eq!((times("own/a%200.html"), times("own/a%203.html")), (2, 4));
@@ -176,12 +176,12 @@ fn names_are_never_markup() {
     let page = html(&ranks, &[Some(HOSTILE.into()), None, None, None]);
     // These end the script and the data of one map.
     assert_eq!(page.matches("</script").count(), 2);
-    let parsed = parsed(&page);
+    let parsed = parse(&page);
     assert!(parsed.elements["script"] == 2 && parsed.text.contains("alert(1)"), "it is shown as what it is");
 }
 
 #[test]
-fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
+fn page_size_is_bounded_for_any_number_of_ranks() {
     // Random data cannot be packed, so this is the worst case.
     let mut state = 1u64;
     let mut noise = move || {
@@ -199,11 +199,11 @@ fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
         };
         Ranks::of((0..count).map(rank).collect(), By::Line, Vec::new()).unwrap()
     };
-    let thousand = page(&many(1024, MOST_COLUMNS));
+    let thousand = render_page(&many(1024, MOST_COLUMNS));
     assert!(thousand.len() < 5 << 20, "{}", thousand.len());
-    let more = page(&many(5_000, 64));
+    let more = render_page(&many(5_000, 64));
     assert!(more.len() < 2 << 20, "{}", more.len());
-    let parsed = parsed(&more);
+    let parsed = parse(&more);
     assert!(parsed.text.contains("5,000 ranks, 10 in each row"), "it is said that rows are shared");
     assert!(parsed.text.contains("… and 904 more ranks"), "and that the table has not all");
 }
@@ -211,18 +211,18 @@ fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
 #[test]
 fn one_or_two_ranks_have_no_median() {
     for count in [1, 2] {
-        let page = page(&ranks(count, 0));
-        let parsed = parsed(&page);
+        let page = render_page(&growing_ranks(count, 0));
+        let parsed = parse(&page);
         assert_eq!(parsed.elements["img"], 1);
         assert!(!parsed.elements.contains_key("input"));
         assert!(parsed.text.contains("Cannot determine the odd rank"), "{}", parsed.text);
     }
     let none = Ranks::of(vec![digest("rank0.pickle", &[])], By::Line, Vec::new()).unwrap();
-    assert!(parsed(&page(&none)).text.contains("None of them holds any memory."));
+    assert!(parse(&render_page(&none)).text.contains("None of them holds any memory."));
 }
 
 #[test]
-fn the_policy_allows_this_script_and_no_other() {
+fn policy_allows_this_script_and_no_other() {
     use base64::Engine as _;
     use sha2::Digest as _;
     assert!(!SCRIPT.to_ascii_lowercase().contains("</script") && !STYLE.contains("</style"));

@@ -49,38 +49,38 @@ impl<'a> Edits<'a> {
                 by_piece.entry(piece).or_default().1.push(states);
             }
             for &(state, bytes) in &change.extra {
-                add(&mut sums, (state, state), bytes);
+                add_bytes(&mut sums, (state, state), bytes);
             }
         }
         for (piece, (removed, needed)) in by_piece {
             let bytes = i64::try_from(self.memory.pieces[piece as usize].bytes).unwrap_or(i64::MAX);
             let life = self.memory.live_states(piece);
-            let (removed, needed) = (merge(removed), merge(needed));
-            for states in subtract(&removed, &needed) {
-                add(&mut sums, states, -bytes);
+            let (removed, needed) = (merge_ranges(removed), merge_ranges(needed));
+            for states in subtract_ranges(&removed, &needed) {
+                add_bytes(&mut sums, states, -bytes);
             }
-            for states in subtract(&needed, &[life]) {
-                add(&mut sums, states, bytes);
+            for states in subtract_ranges(&needed, &[life]) {
+                add_bytes(&mut sums, states, bytes);
             }
         }
         for (&(first, last), &bytes) in &sums {
-            curve.add(first, last, bytes);
+            curve.add_bytes(first, last, bytes);
         }
-        let (_, peak) = curve.highest(0, curve.last());
+        let (_, peak) = curve.find_highest(0, curve.last());
         for (&(first, last), &bytes) in &sums {
-            curve.add(first, last, bytes.saturating_neg());
+            curve.add_bytes(first, last, bytes.saturating_neg());
         }
         u64::try_from(peak).unwrap_or(0)
     }
 }
 
-fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
+fn add_bytes(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
     let sum = sums.entry(states).or_default();
     *sum = sum.saturating_add(bytes);
 }
 
 /// Sorts ranges and merges those that overlap or touch.
-fn merge(mut all: Vec<States>) -> Vec<States> {
+fn merge_ranges(mut all: Vec<States>) -> Vec<States> {
     all.retain(|(first, last)| first <= last);
     all.sort_unstable();
     let mut merged: Vec<States> = Vec::with_capacity(all.len());
@@ -94,7 +94,7 @@ fn merge(mut all: Vec<States>) -> Vec<States> {
 }
 
 /// Returns the states in `all` that are not in `others`. Both slices must be sorted and free of overlaps.
-fn subtract(all: &[States], others: &[States]) -> Vec<States> {
+fn subtract_ranges(all: &[States], others: &[States]) -> Vec<States> {
     let mut left = Vec::new();
     for &(mut first, last) in all {
         for &(from, to) in others {
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn needed_states_are_not_removed() {
-        assert_eq!(merge(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
-        assert_eq!(subtract(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
-        assert_eq!(subtract(&[(4, 5)], &[(0, 9)]), []);
+        assert_eq!(merge_ranges(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
+        assert_eq!(subtract_ranges(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
+        assert_eq!(subtract_ranges(&[(4, 5)], &[(0, 9)]), []);
     }
 }

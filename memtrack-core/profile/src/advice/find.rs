@@ -56,7 +56,7 @@ struct Group {
 
 /// Finds changes to memory that is idle at the peak. Pieces in `recomputable` are skipped while they wait for
 /// the backward pass, because recomputing their module already covers them.
-pub(super) fn find(
+pub(super) fn find_proposals(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
@@ -75,7 +75,7 @@ pub(super) fn find(
             Category::Gradient => |memory, of| !is_zeroing(memory, of),
             _ => |_, _| true,
         };
-        let gaps = memory.gaps(number, curve, |of| counted(memory, of));
+        let gaps = memory.find_gaps(number, curve, |of| counted(memory, of));
         let mut origin: Option<Origin> = None;
         for gap in gaps {
             let Some((kind, gap)) = classify(memory, number, category, gap) else { continue };
@@ -84,7 +84,7 @@ pub(super) fn find(
             }
             let origin = *origin.get_or_insert_with(|| origin_of(memory, number, category));
             let between = match kind {
-                Kind::Idle if !is_kept(category) => (site(memory, gap.before), site(memory, gap.after)),
+                Kind::Idle if !is_kept(category) => (site_of(memory, gap.before), site_of(memory, gap.after)),
                 _ => (None, None),
             };
             let key = Key { kind, origin, between };
@@ -100,13 +100,13 @@ pub(super) fn find(
     }
     let found = order.into_iter().filter_map(|key| {
         let group = groups.remove(&key)?;
-        let finding = finding(memory, curve, peak, &key, &group.at_peak)?;
+        let finding = build_finding(memory, curve, peak, &key, &group.at_peak)?;
         Some(Proposal { finding, change: group.change, modules: Vec::new() })
     });
     found.collect()
 }
 
-fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
+fn site_of(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
     let record = of?.record;
     let RecordKind::Op(op) = &memory.profile.trace().records[record as usize].what else { return None };
     Some((op.name, memory.places.get(record).module))
@@ -164,7 +164,7 @@ fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) 
 /// the operator that made it neither used nor allocated any other memory on the device.
 fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].allocated_by.is_none()
-        || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
+        || memory.allocating_operator(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
 /// Returns whether the piece was allocated in the forward pass and is waiting for the backward pass. Dropout
@@ -183,16 +183,17 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
         return Origin { piece: Some(number), ..none };
     };
     let trace = memory.profile.trace();
-    let operator = memory.maker(number).and_then(|maker| match &trace.records[maker as usize].what {
-        RecordKind::Op(op) => Some(op.name),
-        _ => None,
-    });
+    let operator =
+        memory.allocating_operator(number).and_then(|maker| match &trace.records[maker as usize].what {
+            RecordKind::Op(op) => Some(op.name),
+            _ => None,
+        });
     let (module, line) = (memory.places.get(allocated_by).module, program_frame(trace, allocated_by));
     let is_unknown = operator.is_none() && line.is_none();
     Origin { category, module, operator, line, piece: is_unknown.then_some(number) }
 }
 
-fn finding(
+fn build_finding(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
@@ -224,7 +225,7 @@ fn finding(
         memory.pieces[*piece as usize].add_to(memory.profile, &mut sum, &mut blocks);
     }
     let bytes = memory.bytes_of(at_peak.iter().map(|(piece, _)| piece));
-    let error = memory.error(bytes, &sum);
+    let error = memory.estimate_error(bytes, &sum);
     Some(Finding {
         kind: key.kind,
         category: memory.category(largest, curve, peak),

@@ -1,7 +1,7 @@
 //! The advice as JSON.
 
 use super::{Advice, CombinedEffect, Finding, PeakPart};
-use crate::answer::{RepairCounts, repair_counts};
+use crate::answer::{RepairCounts, count_repairs};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
@@ -172,20 +172,20 @@ impl Advice {
             device: DeviceAnswer::from_trace_name(&self.device),
             peak_bytes: self.peak_bytes,
             peak_bytes_error: self.peak_error.answer(),
-            largest: self.largest.iter().map(part_answer).collect(),
+            largest: self.largest.iter().map(part_to_answer).collect(),
             peak_ns: self.peak_ns,
-            findings: shown.iter().map(|finding| self.finding_answer(finding)).collect(),
+            findings: shown.iter().map(|finding| self.finding_to_answer(finding)).collect(),
             others: OtherFindingsAnswer {
                 findings: rest.len(),
                 allocated_bytes: rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
             together: TogetherAnswer {
-                without_more_work: after_answer(&self.without_more_work),
-                all: after_answer(&self.all_findings),
+                without_more_work: after_to_answer(&self.without_more_work),
+                all: after_to_answer(&self.all_findings),
             },
             unseen_bytes: self.unseen_bytes,
             unseen_bytes_error: self.unseen_error.answer(),
-            repairs: repair_counts(&self.repairs),
+            repairs: count_repairs(&self.repairs),
         }
     }
 
@@ -194,7 +194,7 @@ impl Advice {
         serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }
 
-    fn finding_answer(&self, finding: &Finding) -> FindingAnswer {
+    fn finding_to_answer(&self, finding: &Finding) -> FindingAnswer {
         FindingAnswer {
             kind: finding.kind.name(),
             sentence: self.sentence(finding),
@@ -232,7 +232,7 @@ impl Advice {
     }
 }
 
-fn part_answer(part: &PeakPart) -> PeakPartAnswer {
+fn part_to_answer(part: &PeakPart) -> PeakPartAnswer {
     PeakPartAnswer {
         name: NameAnswer::from_text(&part.name),
         requested_bytes: part.bytes,
@@ -241,7 +241,7 @@ fn part_answer(part: &PeakPart) -> PeakPartAnswer {
     }
 }
 
-fn after_answer(together: &CombinedEffect) -> AfterAnswer {
+fn after_to_answer(together: &CombinedEffect) -> AfterAnswer {
     AfterAnswer {
         findings: together.findings,
         saves_bytes: together.saves_bytes,

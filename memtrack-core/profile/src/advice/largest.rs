@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 /// Returns the lines that hold the most memory in a state. Where the line is unknown, the operator takes its
 /// place.
-pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
+pub(super) fn largest_parts(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let trace = memory.profile.trace();
     let mut names = Names::of(memory.profile, &memory.places);
     let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
@@ -36,7 +36,7 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let part = |(name, (bytes, sum)): (String, (u64, Sum))| PeakPart {
         name,
         bytes,
-        error: memory.error(bytes, &sum),
+        error: memory.estimate_error(bytes, &sum),
         share: bytes as f64 / total.max(1) as f64,
     };
     let mut parts: Vec<PeakPart> = parts.into_iter().map(part).collect();

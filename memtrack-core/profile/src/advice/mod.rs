@@ -195,12 +195,12 @@ impl Advice {
     /// Finds changes that would lower a device's peak. `repairs` is passed through to the result.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let mut curve = Curve::of(profile, device);
-        let (peak, peak_bytes) = curve.highest(0, curve.last());
+        let (peak, peak_bytes) = curve.find_highest(0, curve.last());
         let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
         let peak_time = curve.begin_ns(peak).unwrap_or(first_ns);
         let memory = Memory::of(profile, device, &curve);
-        let (mut modules, mut similar, recomputable) = recompute::find(&memory, &curve, peak);
-        let mut others = find::find(&memory, &curve, peak, &recomputable);
+        let (mut modules, mut similar, recomputable) = recompute::find_recomputations(&memory, &curve, peak);
+        let mut others = find::find_proposals(&memory, &curve, peak, &recomputable);
         let old = u64::try_from(peak_bytes).unwrap_or(0);
         let edits = Edits::new(&memory);
         for Proposal { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut similar) {
@@ -239,13 +239,13 @@ impl Advice {
                 (Estimate::exact(finding.saves_bytes as f64), Estimate::exact(finding.peak_bytes as f64))
             };
         }
-        let (unseen_bytes, unseen_error) = memory.unseen_bytes(peak);
+        let (unseen_bytes, unseen_error) = memory.bytes_without_tensors(peak);
         let unseen_error = unseen_error.at_most(peak_error.high);
         Self {
             device: profile.device_name(device).to_owned(),
             peak_bytes: old,
             peak_error,
-            largest: largest::largest(&memory, peak),
+            largest: largest::largest_parts(&memory, peak),
             has_several_devices: largest::has_several_devices(profile.trace()),
             is_from_sdk: is_from_sdk(profile),
             peak_ns: u64::try_from(peak_time.saturating_sub(first_ns)).unwrap_or(0),

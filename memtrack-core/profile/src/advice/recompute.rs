@@ -32,7 +32,7 @@ struct CallMemory {
 
 /// Returns the proposals for single modules, the proposals for groups of similar modules, and the set of
 /// pieces that could be recomputed.
-pub(super) fn find(
+pub(super) fn find_recomputations(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
@@ -52,7 +52,7 @@ pub(super) fn find(
             excluded.insert(call.module);
             continue;
         }
-        let recompute_state = curve.before(backward_ns);
+        let recompute_state = curve.state_before(backward_ns);
         let mut change = Change::default();
         let mut at_peak: Vec<u32> = Vec::new();
         let mut gone_bytes: u64 = 0;
@@ -75,7 +75,7 @@ pub(super) fn find(
         change
             .extra
             .push((recompute_state, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
-        let end = curve.after(call.end_ns);
+        let end = curve.state_after(call.end_ns);
         change.needed.extend(call_memory.read.iter().map(|&piece| (piece, (end, recompute_state))));
         let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
         candidate.longest_ns = candidate.longest_ns.max(call_memory.forward_ns);
@@ -229,7 +229,7 @@ fn idle_until_backward(
             is_kept = true;
         }
     }
-    let states = (curve.after(end_ns) + 1, recompute_state.checked_sub(1)?);
+    let states = (curve.state_after(end_ns) + 1, recompute_state.checked_sub(1)?);
     (is_kept && states.0 <= states.1 && states.1 <= memory.live_states(piece).1).then_some(states)
 }
 

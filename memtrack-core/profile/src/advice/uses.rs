@@ -3,7 +3,7 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::curve::{Curve, State};
-use crate::modules::calls::{Calls, end_times};
+use crate::modules::calls::{Calls, record_end_times};
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
@@ -78,7 +78,7 @@ impl<'a> Memory<'a> {
         let trace = profile.trace();
         let places = Places::of(trace);
         let calls = Calls::of(profile, &places);
-        let ends = end_times(trace);
+        let ends = record_end_times(trace);
         let pieces = pieces(profile, device);
         let mut piece_of_storage = vec![None; profile.storages().len()];
         for (number, piece) in (0..).zip(&pieces) {
@@ -159,8 +159,7 @@ impl<'a> Memory<'a> {
             // An optimizer step counts as using the memory that it updates until the step is over.
             let category = memory.pieces[piece].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
-                memory.uses[piece] =
-                    memory.uses[piece].iter().map(|of| memory.extended_to_step(of)).collect();
+                memory.uses[piece] = memory.uses[piece].iter().map(|of| memory.extend_to_step(of)).collect();
             }
             memory.uses[piece].sort_by_key(|of| of.begin_ns);
         }
@@ -214,7 +213,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Returns the operator that allocated a piece.
-    pub(super) fn maker(&self, piece: u32) -> Option<RecordId> {
+    pub(super) fn allocating_operator(&self, piece: u32) -> Option<RecordId> {
         self.places.get(self.pieces[piece as usize].allocated_by?).operator
     }
 
@@ -230,22 +229,22 @@ impl<'a> Memory<'a> {
 
     /// Returns the intervals in which a piece is live but not in use. Only uses for which `counted` returns
     /// true are taken into account.
-    pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
+    pub(super) fn find_gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
         let (first, last) = self.live_states(piece);
         let mut gaps = Vec::new();
         let of = &self.pieces[piece as usize];
-        let mut begin = match (of.begin_ns, self.maker(piece)) {
+        let mut begin = match (of.begin_ns, self.allocating_operator(piece)) {
             // A piece is in use until the operator that allocated it ends.
-            (Some(_), Some(maker)) => curve.after(self.ends[maker as usize]) + 1,
+            (Some(_), Some(maker)) => curve.state_after(self.ends[maker as usize]) + 1,
             _ => first,
         };
         let mut before: Option<Use> = None;
         for of in self.uses(piece).iter().filter(|of| counted(of)) {
-            let end = curve.before(of.begin_ns).checked_sub(1);
+            let end = curve.state_before(of.begin_ns).checked_sub(1);
             if let Some(end) = end.filter(|&end| begin <= end) {
                 gaps.push(Gap { states: (begin, end.min(last)), before, after: Some(*of) });
             }
-            begin = begin.max(curve.after(of.end_ns) + 1);
+            begin = begin.max(curve.state_after(of.end_ns) + 1);
             before = Some(before.map_or(*of, |before| if before.end_ns > of.end_ns { before } else { *of }));
         }
         gaps.push(Gap { states: (begin, last), before, after: None });
@@ -255,7 +254,7 @@ impl<'a> Memory<'a> {
 
     /// Extends a use inside an optimizer step to the whole step, because the step needs its memory until it
     /// ends.
-    fn extended_to_step(&self, of: &Use) -> Use {
+    fn extend_to_step(&self, of: &Use) -> Use {
         let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
         match after.checked_sub(1).map(|place| self.steps[place]) {
             Some((begin_ns, end_ns)) if end_ns >= of.end_ns => Use { begin_ns, end_ns, ..*of },
@@ -271,17 +270,17 @@ impl<'a> Memory<'a> {
 
     /// Returns the total size of the pieces that are live in a state but in which no tensor was seen, and the
     /// error of that size.
-    pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
+    pub(super) fn bytes_without_tensors(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
         for piece in self.live_in(state).filter(|piece| piece.storage.is_none()) {
             bytes = bytes.saturating_add(piece.bytes);
             piece.add_to(self.profile, &mut sum, &mut blocks);
         }
-        (bytes, self.error(bytes, &sum))
+        (bytes, self.estimate_error(bytes, &sum))
     }
 
     /// Returns the error of a byte count, given the sum over the sampled blocks.
-    pub(super) fn error(&self, bytes: u64, sum: &Sum) -> Estimate {
+    pub(super) fn estimate_error(&self, bytes: u64, sum: &Sum) -> Estimate {
         let estimate = self.profile.attribution().map(|attribution| attribution.bytes(self.device, sum));
         estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(bytes as f64))
     }
@@ -299,7 +298,7 @@ impl<'a> Memory<'a> {
 }
 
 fn live_states(piece: &Piece, curve: &Curve) -> States {
-    let first = curve.after(piece.begin_ns.unwrap_or(-1));
-    let last = piece.end_ns.map_or(curve.last(), |end_ns| curve.after(end_ns).saturating_sub(1));
+    let first = curve.state_after(piece.begin_ns.unwrap_or(-1));
+    let last = piece.end_ns.map_or(curve.last(), |end_ns| curve.state_after(end_ns).saturating_sub(1));
     (first, last)
 }

@@ -2,7 +2,7 @@
 
 use super::{Advice, CombinedEffect, Finding, Kind, NearUse};
 use crate::category::Category;
-use crate::report::text::human_time;
+use crate::report::text::format_time;
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
@@ -27,7 +27,7 @@ impl Advice {
             "{}: the peak is {}, {} after the start",
             printable(&self.device),
             self.peak_error.as_bytes(self.peak_bytes),
-            human_time(self.peak_ns)
+            format_time(self.peak_ns)
         )?;
         self.write_largest(out, width)?;
         let (listed, is_only_together) = self.listed(rows);
@@ -118,25 +118,25 @@ impl Advice {
                 return write!(
                     out,
                     "{} at the peak, though the step that used them is over: {}; {}",
-                    counted_subject(finding, "gradients are still there", "gradient is still there"),
+                    format_counted_subject(finding, "gradients are still there", "gradient is still there"),
                     match self.is_from_sdk {
                         true => "drop the gradients right after the optimizer's step",
                         false =>
                             "call zero_grad(set_to_none=True) right after step(), or drop the gradients there",
                     },
-                    self.new_peak_text(finding),
+                    self.format_new_peak(finding),
                 );
             }
             (Kind::Idle, Category::OptimizerState) => {
                 write!(
                     out,
                     "{} at the peak and used only by the optimizer{}: keep it in {} between steps{}",
-                    counted_subject(
+                    format_counted_subject(
                         finding,
                         "pieces of optimizer state are there",
                         "piece of optimizer state is there"
                     ),
-                    until_next_use(finding),
+                    format_until_next_use(finding),
                     self.offload_target(),
                     if self.has_several_devices { ", or share it out among devices" } else { "" },
                 )?;
@@ -145,8 +145,8 @@ impl Advice {
                 write!(
                     out,
                     "{} at the peak and not in use{}: {}keep them in {} between their uses",
-                    counted_subject(finding, "parameters are there", "parameter is there"),
-                    until_next_use(finding),
+                    format_counted_subject(finding, "parameters are there", "parameter is there"),
+                    format_until_next_use(finding),
                     if self.has_several_devices { "share them out among devices (FSDP), or " } else { "" },
                     self.offload_target(),
                 )?;
@@ -156,8 +156,8 @@ impl Advice {
                     out,
                     "{} at the peak and wait to be used{}: step each parameter as soon as its gradient is there{}, or move \
                      them to {} until then",
-                    counted_subject(finding, "gradients are there", "gradient is there"),
-                    until_next_use(finding),
+                    format_counted_subject(finding, "gradients are there", "gradient is there"),
+                    format_until_next_use(finding),
                     if self.is_from_sdk { "" } else { " (a hook after it is accumulated)" },
                     self.offload_target(),
                 )?;
@@ -165,49 +165,53 @@ impl Advice {
             (Kind::Early, _) => {
                 let obtained = finding.obtained_ns.map_or_else(
                     || "were there before the trace".to_owned(),
-                    |ns| format!("were obtained {} before the peak", human_time(ns)),
+                    |ns| format!("were obtained {} before the peak", format_time(ns)),
                 );
                 write!(
                     out,
                     "{} {obtained} and are first used{}: obtain them right before that",
-                    subject(finding),
+                    format_subject(finding),
                     finding
                         .used_after
                         .as_ref()
-                        .map_or_else(String::new, |of| format!(" by {}", use_after_peak(of))),
+                        .map_or_else(String::new, |of| format!(" by {}", format_use_after_peak(of))),
                 )?;
             }
             (Kind::Late, _) => {
                 let used = finding.used_before.as_ref().map_or_else(
                     || "were never used after they were made".to_owned(),
-                    |of| format!("were last used by {}", use_before_peak(of)),
+                    |of| format!("were last used by {}", format_use_before_peak(of)),
                 );
                 let freed = finding.freed_ns.map_or_else(
                     || "and are still there at the end of the trace".to_owned(),
-                    |ns| format!("and freed {} after the peak", human_time(ns)),
+                    |ns| format!("and freed {} after the peak", format_time(ns)),
                 );
-                write!(out, "{} {used} {freed}: drop them right after their last use", subject(finding))?;
+                write!(
+                    out,
+                    "{} {used} {freed}: drop them right after their last use",
+                    format_subject(finding)
+                )?;
             }
             (Kind::Idle, _) => {
                 let used = finding.used_before.as_ref().map_or_else(
                     || "after they were made".to_owned(),
-                    |of| format!("between {}", use_before_peak(of)),
+                    |of| format!("between {}", format_use_before_peak(of)),
                 );
                 let until =
                     finding.used_after.as_ref().map_or_else(String::new, |of| match finding.used_before {
-                        Some(_) => format!(" and {}", use_after_peak(of)),
-                        None => format!(" until {}", use_after_peak(of)),
+                        Some(_) => format!(" and {}", format_use_after_peak(of)),
+                        None => format!(" until {}", format_use_after_peak(of)),
                     });
                 write!(
                     out,
                     "{} lie idle {used}{until}: move them to {} in between{}, or recompute them",
-                    subject(finding),
+                    format_subject(finding),
                     self.offload_target(),
-                    transfer_rate(finding),
+                    format_transfer_rate(finding),
                 )?;
             }
         }
-        write!(out, "; {}", self.new_peak_text(finding))
+        write!(out, "; {}", self.format_new_peak(finding))
     }
 
     fn write_recompute(&self, out: &mut String, finding: &Finding) -> fmt::Result {
@@ -228,7 +232,7 @@ impl Advice {
                 counted(number as u64 - 1, "other module")
             )?,
         }
-        write!(out, " forward operators take {}", human_time(took))?;
+        write!(out, " forward operators take {}", format_time(took))?;
         if took > 0 {
             let per_ms = finding.saves_bytes as f64 / (took as f64 / 1e6);
             write!(out, " ({} saved for each ms)", human_bytes(per_ms as u64))?;
@@ -236,12 +240,12 @@ impl Advice {
         write!(
             out,
             ": recompute them in the backward pass (torch.utils.checkpoint); {}",
-            self.new_peak_text(finding)
+            self.format_new_peak(finding)
         )
     }
 
     /// Describes how a finding's change affects the peak.
-    fn new_peak_text(&self, finding: &Finding) -> String {
+    fn format_new_peak(&self, finding: &Finding) -> String {
         if finding.saves_bytes == 0 {
             return "alone that leaves the peak as it is, because as much is allocated at another moment"
                 .to_owned();
@@ -258,7 +262,7 @@ impl fmt::Display for Advice {
 
 /// Formats the subject of a sentence, such as
 /// `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in encoder.0`.
-fn subject(finding: &Finding) -> String {
+fn format_subject(finding: &Finding) -> String {
     let mut text = finding.error.as_bytes(finding.bytes);
     if finding.pieces > 1 {
         let _ = write!(text, " in {}", counted(finding.pieces, "piece"));
@@ -278,7 +282,7 @@ fn subject(finding: &Finding) -> String {
 }
 
 /// Formats a counted subject with its verb, e.g. `12 gradients (48.0 MiB) are still there`.
-fn counted_subject(finding: &Finding, many: &str, one: &str) -> String {
+fn format_counted_subject(finding: &Finding, many: &str, one: &str) -> String {
     let what = if finding.pieces == 1 { one } else { many };
     let mut words = what.splitn(2, ' ');
     let (first, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -287,27 +291,27 @@ fn counted_subject(finding: &Finding, many: &str, one: &str) -> String {
 }
 
 /// Formats a use before the peak, e.g. `aten::add in head (1.20 ms before the peak)`.
-fn use_before_peak(of: &NearUse) -> String {
-    format!("{}{} ({} before the peak)", of.operator, in_module(of), human_time(of.distance_ns))
+fn format_use_before_peak(of: &NearUse) -> String {
+    format!("{}{} ({} before the peak)", of.operator, format_module(of), format_time(of.distance_ns))
 }
 
-fn use_after_peak(of: &NearUse) -> String {
-    format!("{}{} ({} after it)", of.operator, in_module(of), human_time(of.distance_ns))
+fn format_use_after_peak(of: &NearUse) -> String {
+    format!("{}{} ({} after it)", of.operator, format_module(of), format_time(of.distance_ns))
 }
 
-fn in_module(of: &NearUse) -> String {
+fn format_module(of: &NearUse) -> String {
     of.module.as_deref().map_or_else(String::new, |module| format!(" in {module}"))
 }
 
-fn until_next_use(finding: &Finding) -> String {
+fn format_until_next_use(finding: &Finding) -> String {
     finding
         .used_after
         .as_ref()
-        .map_or_else(String::new, |of| format!(", next {} after it", human_time(of.distance_ns)))
+        .map_or_else(String::new, |of| format!(", next {} after it", format_time(of.distance_ns)))
 }
 
 /// Formats the transfer rate that would be needed to move the memory out and back.
-fn transfer_rate(finding: &Finding) -> String {
+fn format_transfer_rate(finding: &Finding) -> String {
     let (Some(before), Some(after)) = (&finding.used_before, &finding.used_after) else {
         return String::new();
     };

@@ -45,12 +45,12 @@ impl<'a> CategoryMap<'a> {
     }
 
     /// Returns the total number of versions across all lifetimes.
-    pub(super) fn slots(&self) -> usize {
+    pub(super) fn slot_count(&self) -> usize {
         self.by_version.len()
     }
 
     /// Returns the number of versions of this lifetime.
-    pub(super) fn versions(&self, key: AllocationId) -> u32 {
+    pub(super) fn version_count(&self, key: AllocationId) -> u32 {
         self.starts[key as usize + 1] - self.starts[key as usize]
     }
 

@@ -87,14 +87,14 @@ struct KeyUse {
 }
 
 /// Builds the data-flow graph.
-pub(super) fn flow(
+pub(super) fn build_flow(
     trace: &OperatorTrace,
     tree: &Tree,
     identities: &Identities,
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Result<Flow, AnalysisError> {
-    let mut nodes = leaf_records(trace, tree);
+    let mut nodes = find_leaf_records(trace, tree);
     nodes.sort_by_key(|&leaf| trace.records[leaf as usize].time_ns);
     let mut flow = Flow {
         nodes: Vec::with_capacity(nodes.len()),
@@ -108,7 +108,7 @@ pub(super) fn flow(
     let mut checks = PytorchChecks::new(identities.lifetimes.len());
     for leaf in nodes {
         keys.clear();
-        collect(trace, tree, identities, leaf, (&mut collected, &mut keys), mode, repairs)?;
+        collect_uses(trace, tree, identities, leaf, (&mut collected, &mut keys), mode, repairs)?;
         keys.sort_unstable_by_key(order);
         let start = flow.edges.len() as u32;
         for &key in &keys {
@@ -153,7 +153,7 @@ fn is_backward(what: &RecordKind) -> bool {
 
 /// Returns the records that become nodes: memory records, operators with a known schema, and autograd nodes.
 /// Records inside another node are skipped.
-fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
+fn find_leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut leaves = Vec::new();
     let mut place = 0;
     while let Some(&record) = tree.walk.get(place) {
@@ -171,7 +171,7 @@ fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
 }
 
 /// Collects the effects of a leaf and all records inside it on each key.
-fn collect(
+fn collect_uses(
     trace: &OperatorTrace,
     tree: &Tree,
     identities: &Identities,

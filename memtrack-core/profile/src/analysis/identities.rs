@@ -58,7 +58,7 @@ pub(super) struct Identities {
 }
 
 impl Identities {
-    /// Returns the keys that a record refers to, in the order of [`references_of`]. References without a key
+    /// Returns the keys that a record refers to, in the order of [`for_each_reference`]. References without a key
     /// are [`NONE`].
     pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
@@ -77,7 +77,7 @@ impl Identities {
 
 /// Calls `reference` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
 /// includes buffers and results, which PyTorch does not track.
-pub(super) fn references_of(what: &RecordKind, mode: Mode, mut reference: impl FnMut(TensorId)) {
+pub(super) fn for_each_reference(what: &RecordKind, mode: Mode, mut reference: impl FnMut(TensorId)) {
     match what {
         RecordKind::Op(op) => {
             op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| reference(tensor));
@@ -130,7 +130,7 @@ pub(super) fn identify(
     let mut order = Vec::with_capacity(references.len());
     visit_in_order(trace, tree, mode, &starts, |reference| order.push(reference));
     for &at in &order {
-        allocations[at as usize] = numbers.number(references[at as usize], repairs);
+        allocations[at as usize] = numbers.assign_number(references[at as usize], repairs);
     }
     let Numbering { mut lifetimes, ignored, .. } = numbers;
     number_tensors(trace, &references, &order, &allocations, &mut lifetimes);
@@ -153,7 +153,9 @@ fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> 
             // PyTorch captures a module's tensors only once. Later calls repeat the first values, even if the
             // tensors have changed.
             RecordKind::Module(_) | RecordKind::Optimizer(_) if !registers_tensors[number as usize] => {}
-            what => references_of(what, mode, |tensor| references.push(Reference { tensor, memory: NONE })),
+            what => {
+                for_each_reference(what, mode, |tensor| references.push(Reference { tensor, memory: NONE }))
+            }
         }
     }
     starts.push(references.len() as u32);
@@ -208,7 +210,7 @@ struct Numbering<'a> {
 }
 
 impl Numbering<'_> {
-    fn number(&mut self, reference: Reference, repairs: &mut Repairs) -> AllocationId {
+    fn assign_number(&mut self, reference: Reference, repairs: &mut Repairs) -> AllocationId {
         let tolerant = self.mode == Mode::Tolerant;
         if reference.memory == NONE {
             let tensor = &self.trace.tensors[reference.tensor as usize];

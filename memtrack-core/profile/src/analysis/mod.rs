@@ -18,7 +18,7 @@ pub use timeline::{Action, Change};
 
 use crate::category::Category;
 use crate::optrace::Mode;
-use crate::phases::phases;
+use crate::phases::record_phases;
 use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
@@ -123,17 +123,17 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     }
     let mut repairs = Repairs::default();
     let tree = tree::Tree::of(trace);
-    let registers_tensors = tree::registrations(trace);
+    let registers_tensors = tree::find_first_registrations(trace);
     let identities = identities::identify(trace, &tree, &registers_tensors, mode, &mut repairs);
-    let sizes = sizes::sizes(trace, &identities, mode);
-    let flow = flow::flow(trace, &tree, &identities, mode, &mut repairs)?;
+    let sizes = sizes::lifetime_sizes(trace, &identities, mode);
+    let flow = flow::build_flow(trace, &tree, &identities, mode, &mut repairs)?;
     let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow, mode };
     let store = passes.run();
-    let present = passes.present(&store);
+    let present = passes.find_present(&store);
     let mut starts: Vec<u32> = Vec::with_capacity(identities.lifetimes.len() + 1);
     let (mut storages, mut by_version) = (Vec::with_capacity(identities.lifetimes.len()), Vec::new());
     for (key, lifetime) in (0..).zip(&identities.lifetimes) {
-        let versions = (by_version.len() as u32, store.versions(key));
+        let versions = (by_version.len() as u32, store.version_count(key));
         starts.push(versions.0);
         let has_key = lifetime.has_key();
         let category = |version| if has_key { store.get((key, version)) } else { None };
@@ -147,8 +147,9 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
         }));
     }
     starts.push(by_version.len() as u32);
-    let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
-    let phases = phases(trace);
+    let changes =
+        timeline::build_timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
+    let phases = record_phases(trace);
     let (statements, rules) = (Vec::new(), Vec::new());
     let mut profile = Profile {
         trace,
@@ -268,7 +269,7 @@ impl<'a> Profile<'a> {
             return Vec::new();
         };
         let mut references = Vec::with_capacity(keys.len());
-        identities::references_of(&of.what, self.mode, |tensor| {
+        identities::for_each_reference(&of.what, self.mode, |tensor| {
             let key = keys[references.len()];
             references.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
         });
@@ -349,7 +350,7 @@ impl<'a> Profile<'a> {
 
     /// Applies the program's statements wherever they take precedence over data flow.
     fn apply_statements(&mut self) {
-        self.statements = stated::statements(self.trace, &self.phases, &self.changes);
+        self.statements = stated::find_statements(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
         let registered = self.registered_tensors();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {

@@ -37,7 +37,7 @@ impl<'a> Passes<'a> {
     /// Runs all passes.
     pub(super) fn run(&self) -> CategoryMap<'a> {
         let mut store = CategoryMap::new(self.identities, &self.flow.newest);
-        let roles = self.roles();
+        let roles = self.find_roles();
         label_gradients_and_temporaries(self.flow, &roles, &mut store);
         label_registered(&roles, Role::Parameter, Category::Parameter, &mut store);
         label_registered(&roles, Role::Buffer, Category::Buffer, &mut store);
@@ -50,7 +50,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Returns the roles that records assign, in the order of the tree walk.
-    fn roles(&self) -> Vec<(Role, AllocationId)> {
+    fn find_roles(&self) -> Vec<(Role, AllocationId)> {
         let mut roles = Vec::new();
         for &number in &self.tree.walk {
             let keys = self.identities.of(number);
@@ -112,7 +112,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Returns, for each logical tensor, whether it depends on a gradient or a parameter.
-    fn depend_on_gradients(&self, store: &CategoryMap<'_>) -> Vec<bool> {
+    fn find_gradient_dependents(&self, store: &CategoryMap<'_>) -> Vec<bool> {
         let Self { identities, flow, .. } = self;
         let count = identities.lifetimes.len();
         // The nodes that read each tensor, grouped by tensor.
@@ -168,8 +168,8 @@ impl<'a> Passes<'a> {
     /// Labels tensors as inputs if they contribute to gradients but do not depend on gradients or parameters.
     fn label_inputs(&self, store: &mut CategoryMap<'_>) {
         let flow = self.flow;
-        let depends = self.depend_on_gradients(store);
-        let mut contributes = vec![false; store.slots()];
+        let depends = self.find_gradient_dependents(store);
+        let mut contributes = vec![false; store.slot_count()];
         for node in flow.nodes.iter().rev() {
             let touched = || flow.inputs(node).chain(flow.outputs(node));
             let is_wanted = touched().any(|of| {
@@ -194,12 +194,12 @@ impl<'a> Passes<'a> {
     fn versions(&self, store: &CategoryMap<'_>) -> Vec<Version> {
         let keys = (1..self.identities.lifetimes.len() as AllocationId)
             .filter(|&key| self.identities.lifetimes[key as usize].has_key());
-        keys.flat_map(|key| (0..store.versions(key)).map(move |version| (key, version))).collect()
+        keys.flat_map(|key| (0..store.version_count(key)).map(move |version| (key, version))).collect()
     }
 
     /// Returns, for each slot of the store, whether its version appears in the graph or in the store.
-    pub(super) fn present(&self, store: &CategoryMap<'_>) -> Vec<bool> {
-        let mut present = vec![false; store.slots()];
+    pub(super) fn find_present(&self, store: &CategoryMap<'_>) -> Vec<bool> {
+        let mut present = vec![false; store.slot_count()];
         for node in &self.flow.nodes {
             for edge in self.flow.edges(node) {
                 if edge.is_intermediate() {
@@ -224,13 +224,13 @@ impl<'a> Passes<'a> {
     /// gradient.
     fn label_parameters_from_flow(&self, store: &mut CategoryMap<'_>) {
         let flow = self.flow;
-        let present = self.present(store);
+        let present = self.find_present(store);
         let versions = self.versions(store);
-        let mut forward = vec![false; store.slots()];
+        let mut forward = vec![false; store.slot_count()];
         for &of in &versions {
             forward[store.slot(of)] = present[store.slot(of)] && store.get(of) == Some(Category::Input);
         }
-        let mut candidates = vec![false; store.slots()];
+        let mut candidates = vec![false; store.slot_count()];
         let is_gradient = |store: &CategoryMap<'_>, of: Version| store.get(of) == Some(Category::Gradient);
         for node in flow.nodes.iter().filter(|node| !node.is_backward) {
             let has_gradient = flow.inputs(node).chain(flow.outputs(node)).any(|of| is_gradient(store, of));
@@ -244,13 +244,13 @@ impl<'a> Passes<'a> {
                 }
             }
         }
-        let mut used = vec![false; store.slots()];
+        let mut used = vec![false; store.slot_count()];
         for node in flow.nodes.iter().rev() {
             if flow.outputs(node).any(|of| is_gradient(store, of) || used[store.slot(of)]) {
                 flow.inputs(node).for_each(|of| used[store.slot(of)] = true);
             }
         }
-        let depends = self.depend_on_gradients(store);
+        let depends = self.find_gradient_dependents(store);
         let mut found = vec![false; self.identities.lifetimes.len()];
         for &of in &versions {
             let (slot, tensor) = (store.slot(of), self.identities.tensor(of.0) as usize);

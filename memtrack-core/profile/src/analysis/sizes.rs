@@ -1,11 +1,11 @@
 //! The size of each lifetime's storage.
 
-use super::identities::{Identities, NONE, references_of};
+use super::identities::{Identities, NONE, for_each_reference};
 use crate::optrace::Mode;
 use memtrack_model::optrace::{OperatorTrace, RecordKind, Tensor};
 
 /// Returns the size of each lifetime in bytes, or `None` if the trace does not contain it.
-pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) -> Vec<Option<u64>> {
+pub(super) fn lifetime_sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) -> Vec<Option<u64>> {
     let mut inferred: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     let mut observed: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     for (number, record) in (0..).zip(&trace.records) {
@@ -22,11 +22,11 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
             continue;
         }
         let mut at = 0;
-        references_of(&record.what, mode, |tensor| {
+        for_each_reference(&record.what, mode, |tensor| {
             let key = keys[at];
             at += 1;
             if key != NONE
-                && let Some(bytes) = extent(trace, &trace.tensors[tensor as usize], mode)
+                && let Some(bytes) = tensor_extent(trace, &trace.tensors[tensor as usize], mode)
             {
                 let slot = &mut inferred[key as usize];
                 *slot = Some(slot.map_or(bytes, |before| before.max(bytes)));
@@ -39,7 +39,7 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
 /// Returns the number of bytes that a tensor spans according to PyTorch's formula, which takes the largest
 /// product of a size and its stride. In tolerant mode, returns the size of the storage instead if the trace
 /// contains it.
-fn extent(trace: &OperatorTrace, tensor: &Tensor, mode: Mode) -> Option<u64> {
+fn tensor_extent(trace: &OperatorTrace, tensor: &Tensor, mode: Mode) -> Option<u64> {
     if mode == Mode::Tolerant && tensor.storage_bytes.is_some() {
         return tensor.storage_bytes;
     }

@@ -59,7 +59,7 @@ struct EnclosingRecords {
 }
 
 /// Returns, for each record, what the program stated about the memory that the record allocated.
-pub(super) fn statements(
+pub(super) fn find_statements(
     trace: &OperatorTrace,
     phases: &[TracePhase],
     changes: &[Change],

@@ -51,7 +51,7 @@ pub struct Change {
 }
 
 /// Returns the changes to memory on all devices, sorted by time.
-pub(super) fn timeline(
+pub(super) fn build_timeline(
     trace: &OperatorTrace,
     tree: &Tree,
     identities: &Identities,

@@ -73,7 +73,7 @@ impl Tree {
 
 /// Returns, for each record, whether it is the first one of its module or optimizer. Only these records
 /// register tensors.
-pub(super) fn registrations(trace: &OperatorTrace) -> Vec<bool> {
+pub(super) fn find_first_registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];
     let mut optimizers = vec![false; trace.strings.len()];
     let is_first = |what: &RecordKind| {

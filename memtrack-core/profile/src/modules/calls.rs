@@ -42,7 +42,7 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn of(profile: &Profile<'_>, places: &Places) -> Self {
         let trace = profile.trace();
-        let ends = end_times(trace);
+        let ends = record_end_times(trace);
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
         // The call whose backward pass allocated the memory, by address and device.
@@ -72,7 +72,7 @@ impl Calls {
                 RecordKind::Op(op) if is_backward(op, record.phase) => {
                     is_in_backward_node = true;
                     let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
-                    let found = found.or_else(|| accumulating_call(trace, number, &allocating_calls));
+                    let found = found.or_else(|| find_accumulating_call(trace, number, &allocating_calls));
                     if let Some(found) = found {
                         calls.extend_backward(found, record.time_ns, ends[number as usize]);
                         call = Some(found);
@@ -135,7 +135,7 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
 
 /// Returns the call whose backward pass computed the gradient that an AccumulateGrad node adds to a
 /// parameter. The gradient is the first argument either of this record or of the record directly inside it.
-fn accumulating_call(
+fn find_accumulating_call(
     trace: &OperatorTrace,
     number: RecordId,
     allocating_calls: &HashMap<(u64, u16), CallId, RandomState>,
@@ -155,7 +155,7 @@ fn accumulating_call(
 
 /// Returns the end time of each record, in ns. For records without an end in the trace, this is the end of
 /// the last record inside them.
-pub(crate) fn end_times(trace: &OperatorTrace) -> Vec<i64> {
+pub(crate) fn record_end_times(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records
         .iter()

@@ -1,7 +1,7 @@
 //! The module report as JSON.
 
-use super::{ModuleCall, ModuleMemory, ModuleReport, Span, total};
-use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
+use super::{ModuleCall, ModuleMemory, ModuleReport, Span, total_bytes};
+use crate::answer::{ByCategory, RepairCounts, bytes_by_category, count_repairs};
 use crate::series::Bytes;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_report::analysis::estimate::Estimate;
@@ -103,13 +103,13 @@ impl ModuleReport {
     /// levels deep are omitted, but `deeper_modules` counts them.
     pub fn answer(&self, depth: u32) -> ModulesAnswer {
         let shown = self.modules.iter().filter(|module| module.depth < depth);
-        let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_answer(module)).collect();
+        let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_to_answer(module)).collect();
         ModulesAnswer {
             device: DeviceAnswer::from_trace_name(&self.device),
             estimated: self.is_estimate,
             deeper_modules: self.modules.len() - modules.len(),
             modules,
-            repairs: repair_counts(&self.repairs),
+            repairs: count_repairs(&self.repairs),
         }
     }
 
@@ -118,7 +118,7 @@ impl ModuleReport {
         serde_json::to_value(self.answer(depth)).unwrap_or_default()
     }
 
-    fn module_answer(&self, module: &ModuleMemory) -> ModuleAnswer {
+    fn module_to_answer(&self, module: &ModuleMemory) -> ModuleAnswer {
         ModuleAnswer {
             module: module.name.clone(),
             class: module.class.clone(),
@@ -127,36 +127,36 @@ impl ModuleReport {
             own_parameter_bytes: module.own_parameter_bytes,
             parameter_bytes: module.parameter_bytes,
             buffer_bytes: module.buffer_bytes,
-            calls: module.calls.iter().map(call_answer).collect(),
+            calls: module.calls.iter().map(call_to_answer).collect(),
         }
     }
 }
 
-fn call_answer(call: &ModuleCall) -> CallAnswer {
+fn call_to_answer(call: &ModuleCall) -> CallAnswer {
     CallAnswer {
         recomputed: call.is_recomputed,
         input_bytes: call.input_bytes,
         output_bytes: call.output_bytes,
-        forward: span_answer(&call.forward),
-        backward: call.backward.as_ref().map(span_answer),
+        forward: span_to_answer(&call.forward),
+        backward: call.backward.as_ref().map(span_to_answer),
     }
 }
 
-fn span_answer(span: &Span) -> SpanAnswer {
+fn span_to_answer(span: &Span) -> SpanAnswer {
     SpanAnswer {
         begin_ns: span.begin_ns,
         end_ns: span.end_ns,
         peak_ns: span.peak_ns,
-        before: allocated_answer(&span.before, &span.errors[0]),
-        peak: allocated_answer(&span.peak, &span.errors[1]),
-        after: allocated_answer(&span.after, &span.errors[2]),
+        before: allocated_to_answer(&span.before, &span.errors[0]),
+        peak: allocated_to_answer(&span.peak, &span.errors[1]),
+        after: allocated_to_answer(&span.after, &span.errors[2]),
     }
 }
 
-fn allocated_answer(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
+fn allocated_to_answer(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
     AllocatedAnswer {
-        allocated_bytes: total(bytes),
+        allocated_bytes: total_bytes(bytes),
         allocated_bytes_error: error.answer(),
-        category_bytes: by_category(bytes),
+        category_bytes: bytes_by_category(bytes),
     }
 }

@@ -18,7 +18,7 @@ use calls::{Calls, MAX_DEPTH};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordKind};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
-use natural::natural_order;
+use natural::compare_naturally;
 use std::collections::HashSet;
 use traffic::Traffic;
 
@@ -105,14 +105,14 @@ pub struct Span {
 }
 
 /// Returns the sum over all categories.
-pub(crate) fn total(bytes: &Bytes) -> i64 {
+pub(crate) fn total_bytes(bytes: &Bytes) -> i64 {
     bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
 }
 
 impl Span {
     /// Returns the bytes allocated at the peak.
     pub fn peak_bytes(&self) -> u64 {
-        u64::try_from(total(&self.peak)).unwrap_or(0)
+        u64::try_from(total_bytes(&self.peak)).unwrap_or(0)
     }
 
     /// Returns the error of [`Self::left_bytes`].
@@ -127,14 +127,14 @@ impl Span {
     /// Returns the bytes allocated at the end minus the bytes allocated before the start. The result is
     /// negative if more was freed than allocated.
     pub fn left_bytes(&self) -> i64 {
-        total(&self.after).saturating_sub(total(&self.before))
+        total_bytes(&self.after).saturating_sub(total_bytes(&self.before))
     }
 }
 
 impl ModuleMemory {
     /// Returns the span with the highest peak among the module's calls, or the first such span if several are
     /// equal.
-    fn highest(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
+    fn highest_span(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
         let spans = self.calls.iter().filter_map(span_of);
         spans.reduce(|highest, span| if span.peak_bytes() > highest.peak_bytes() { span } else { highest })
     }
@@ -147,9 +147,9 @@ impl ModuleReport {
         let calls = Calls::of(profile, &places);
         let curve = Curve::of(profile, device);
         let traffic = Traffic::of(profile, device, &places, &calls);
-        let spans = spans(profile, device, &curve, &calls);
-        let own = module_bytes(profile, device, &places);
-        let (order, index_of) = tree_order(&places);
+        let spans = call_spans(profile, device, &curve, &calls);
+        let own = sum_module_bytes(profile, device, &places);
+        let (order, index_of) = list_in_tree_order(&places);
         let mut modules: Vec<ModuleMemory> = order
             .iter()
             .map(|&id| {
@@ -184,7 +184,7 @@ impl ModuleReport {
 }
 
 /// Returns the forward and backward spans of each call.
-fn spans(
+fn call_spans(
     profile: &Profile<'_>,
     device: DeviceIndex,
     curve: &Curve,
@@ -196,8 +196,8 @@ fn spans(
     let mut spans: Vec<Span> = Vec::new();
     let mut requested_states: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
-        let (before, after) = (curve.before(begin_ns), curve.after(end_ns));
-        let (peak, _) = curve.highest(before, after);
+        let (before, after) = (curve.state_before(begin_ns), curve.state_after(end_ns));
+        let (peak, _) = curve.find_highest(before, after);
         let number = 3 * spans.len();
         requested_states.extend([(before, number), (peak, number + 1), (after, number + 2)]);
         // A peak that was reached before the span counts as being at the start of the span.
@@ -219,14 +219,14 @@ fn spans(
         })
         .collect();
     requested_states.sort_unstable();
-    let errors = errors(profile, device);
+    let errors = state_errors(profile, device);
     let mut requested_states = requested_states.into_iter().peekable();
     let mut fill = |state: State, bytes: &Bytes| {
         while let Some((_, number)) = requested_states.next_if(|&(of, _)| of == state) {
             let span = &mut spans[number / 3];
             *[&mut span.before, &mut span.peak, &mut span.after][number % 3] = *bytes;
             span.errors[number % 3] =
-                errors.get(state).copied().unwrap_or_else(|| Estimate::exact(total(bytes) as f64));
+                errors.get(state).copied().unwrap_or_else(|| Estimate::exact(total_bytes(bytes) as f64));
         }
     };
     fill(0, &Bytes::default());
@@ -243,7 +243,7 @@ fn spans(
 
 /// Returns the error of the total in each state of the device's [`Curve`], or an empty vector if the totals
 /// are exact.
-fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
+fn state_errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
         return Vec::new();
     };
@@ -273,7 +273,7 @@ struct ModuleBytes {
     with_inner_buffers: Vec<u64>,
 }
 
-fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> ModuleBytes {
+fn sum_module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> ModuleBytes {
     let none = || vec![0_u64; places.modules.len()];
     let mut own =
         ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
@@ -322,7 +322,7 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
 }
 
 /// Returns the modules in the order in which the report lists them, and each module's index in that order.
-fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
+fn list_in_tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let count = places.modules.len();
     let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];
     for (id, node) in (0..).zip(&places.modules) {
@@ -331,7 +331,7 @@ fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let name = |id: &ModuleId| &*places.modules[*id as usize].name;
     for siblings in &mut children {
         if siblings.iter().all(|&id| places.modules[id as usize].is_path) {
-            siblings.sort_by(|a, b| natural_order(name(a), name(b)));
+            siblings.sort_by(|a, b| compare_naturally(name(a), name(b)));
         }
     }
     let (mut order, mut index_of) = (Vec::with_capacity(count), vec![0; count]);

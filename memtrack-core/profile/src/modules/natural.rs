@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// Compares two names in natural order.
-pub(super) fn natural_order(a: &str, b: &str) -> Ordering {
+pub(super) fn compare_naturally(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     while let (Some(&one), Some(&other)) = (left.first(), right.first()) {
         let order = if one.is_ascii_digit() && other.is_ascii_digit() {
@@ -39,7 +39,7 @@ mod tests {
     fn numbers_in_names_compare_as_numbers() {
         let mut names =
             ["layers.10.norm", "Layers.2.norm", "layers.2", "head", "layers.010", "layers.2.attn"];
-        names.sort_by(|a, b| natural_order(a, b));
+        names.sort_by(|a, b| compare_naturally(a, b));
         assert_eq!(
             names,
             ["head", "layers.2", "layers.2.attn", "Layers.2.norm", "layers.010", "layers.10.norm"]

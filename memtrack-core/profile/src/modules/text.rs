@@ -9,7 +9,7 @@ pub const DEPTH: u32 = 3;
 /// The default line width, in characters.
 const DEFAULT_WIDTH: usize = 120;
 /// The width of a row in characters, not counting the name and the categories.
-const NUMBERS: usize = 63;
+const NUMBERS_WIDTH: usize = 63;
 
 impl ModuleReport {
     /// Formats the report as text. For each module nested less than `depth` levels deep, it shows the call
@@ -27,7 +27,7 @@ impl ModuleReport {
             .modules
             .iter()
             .filter(|module| module.depth < depth)
-            .map(|module| (module, self.label(module)))
+            .map(|module| (module, self.tree_label(module)))
             .collect();
         let deeper = self.modules.len() - shown.len();
         writeln!(out, "{}: {}", printable(&self.device), counted(self.modules.len() as u64, "module"))?;
@@ -38,7 +38,7 @@ impl ModuleReport {
             );
         }
         let (first, last) = if self.is_estimate { (17, 18) } else { (10, 11) };
-        let numbers = NUMBERS + 2 * (first - 10) + (last - 11);
+        let numbers = NUMBERS_WIDTH + 2 * (first - 10) + (last - 11);
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(numbers + 30).max(20));
         let wide =
             shown.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).clamp(6, room.max(6));
@@ -73,7 +73,7 @@ impl ModuleReport {
     }
 
     /// Returns a module's indented name in the tree, which is its path without the parent module's path.
-    fn label(&self, module: &ModuleMemory) -> String {
+    fn tree_label(&self, module: &ModuleMemory) -> String {
         let around = module.parent.map_or("", |parent| &*self.modules[parent].name);
         let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
         let name = inner.unwrap_or(&module.name);
@@ -97,7 +97,7 @@ impl fmt::Display for ModuleReport {
 
 impl Span {
     fn bytes_before(&self) -> u64 {
-        u64::try_from(super::total(&self.before)).unwrap_or(0)
+        u64::try_from(super::total_bytes(&self.before)).unwrap_or(0)
     }
 }
 
@@ -112,7 +112,7 @@ fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     ];
     let of = |(name, span_of): (&'static str, SpanOf)| {
         let count = module.calls.iter().filter(|call| span_of(call).is_some()).count();
-        module.highest(span_of).map(|span| (name, count, span))
+        module.highest_span(span_of).map(|span| (name, count, span))
     };
     passes.into_iter().filter_map(of).collect()
 }

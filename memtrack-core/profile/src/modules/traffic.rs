@@ -66,7 +66,7 @@ impl Traffic {
                         }
                     }
                 }
-                if let Some(call) = around.filter(|_| writes(&op.args, place)) {
+                if let Some(call) = around.filter(|_| writes_tensor(&op.args, place)) {
                     let made = makers.entry(key).or_default();
                     if !made.contains(&call) {
                         made.push(call);
@@ -80,7 +80,7 @@ impl Traffic {
 
 /// Returns whether the operator writes to the tensor at index `place`, counting the tensors of all arguments
 /// in order.
-fn writes(args: &[Arg], mut place: usize) -> bool {
+fn writes_tensor(args: &[Arg], mut place: usize) -> bool {
     for arg in args {
         let count = arg.tensors().len();
         if place < count {

@@ -1,8 +1,8 @@
 //! Reads and writes operator traces. These are JSON Lines files of version 1, plain or compressed, as
 //! described in docs/FILES.md in the repository.
 
-mod begins;
-mod circle;
+mod cycle;
+mod detect;
 mod error;
 mod line;
 mod numbers;
@@ -10,7 +10,7 @@ mod read;
 mod resolve;
 mod write;
 
-pub use begins::{is_operator_trace, looks_like_trace};
+pub use detect::{is_operator_trace, looks_like_trace};
 pub use error::TraceError;
 /// Re-exports the types that make up a trace.
 pub use memtrack_model::optrace::*;

@@ -79,14 +79,14 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
     if !lines.next(mode)? {
         return Err(TraceError::Empty);
     }
-    let header = header(&lines)?;
+    let header = read_header(&lines)?;
     let first = lines.line.clone();
     let mut builder = Builder::new(header, mode);
     let mut footer = None;
     let mut records = 0;
     while lines.next(mode)? {
         let number = lines.number;
-        let line = match parse(lines.line.trim_ascii_end()) {
+        let line = match parse_line(lines.line.trim_ascii_end()) {
             Ok(Some(line)) => line,
             Ok(None) => {
                 records += 1;
@@ -216,12 +216,12 @@ impl<R: BufRead> Lines<'_, R> {
 }
 
 /// Parses a line. Returns `None` if its kind is unknown.
-fn parse(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
+fn parse_line(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
     serde_json::from_slice::<TraceLine<'_>>(line).map(Some).or_else(|error| {
         let kind = serde_json::from_slice::<Kind<'_>>(line);
         match kind {
             Ok(kind) if !is_known(&kind.ev.0) => Ok(None),
-            _ => Err(json_error_text(&error)),
+            _ => Err(format_json_error(&error)),
         }
     })
 }
@@ -246,15 +246,15 @@ fn is_known(kind: &str) -> bool {
 }
 
 /// Formats a JSON error, including its column in the line.
-fn json_error_text(error: &serde_json::Error) -> String {
+fn format_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
     let kind = if error.is_data() { "" } else { "this is not JSON: " };
     format!("column {}: {kind}{what}", error.column())
 }
 
-fn header(lines: &Lines<'_, impl BufRead>) -> Result<Header, TraceError> {
-    let Ok(Some(line)) = parse(&lines.line) else { return Err(TraceError::NoHeader) };
+fn read_header(lines: &Lines<'_, impl BufRead>) -> Result<Header, TraceError> {
+    let Ok(Some(line)) = parse_line(&lines.line) else { return Err(TraceError::NoHeader) };
     if line.ev.0 != "header" || line.format.is_none_or(|format| format.0 != "memtrack-optrace") {
         return Err(TraceError::NoHeader);
     }

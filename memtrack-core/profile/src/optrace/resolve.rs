@@ -4,7 +4,7 @@
 //! order. Such a reference creates an empty entry. Once the whole file has been read, references to entries
 //! that are still empty are removed.
 
-use super::circle::has_cycle;
+use super::cycle::has_cycle;
 use super::error::TraceError;
 use super::line::{ArgLine, FrameLine, ParentLine, Text, TraceLine};
 use super::numbers::{Described, IdTable};
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 /// The maximum size of an allocation. The limit of 1 PiB keeps sums from overflowing.
-const MAX_BYTES: u64 = 1 << 50;
+const MAX_ALLOCATION_BYTES: u64 = 1 << 50;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -88,34 +88,34 @@ impl Builder {
         }
         let hash = self.hasher.hash_one(bytes.trim_ascii());
         match &*line.ev.0 {
-            "tensor" => self.tensor(line, hash),
-            "stack" => self.stack(line, hash),
-            "dtype" => self.dtype(line),
+            "tensor" => self.add_tensor(line, hash),
+            "stack" => self.add_stack(line, hash),
+            "dtype" => self.add_dtype(line),
             "op" => {
-                let op = self.op(line)?;
+                let op = self.build_op(line)?;
                 self.begin_record(line, hash, RecordKind::Op(op))
             }
             "module" => {
-                let module = self.module(line)?;
+                let module = self.build_module(line)?;
                 self.begin_record(line, hash, RecordKind::Module(module))
             }
             "optimizer" => {
-                let optimizer = self.optimizer(line)?;
+                let optimizer = self.build_optimizer(line)?;
                 self.begin_record(line, hash, RecordKind::Optimizer(optimizer))
             }
-            "end" => self.end(line),
+            "end" => self.end_record(line),
             kind @ ("alloc" | "free") => {
-                let memory = self.memory(line, kind == "free")?;
-                self.record(line, RecordKind::Memory(memory)).map(|_| ())
+                let memory = self.build_memory(line, kind == "free")?;
+                self.add_record(line, RecordKind::Memory(memory)).map(|_| ())
             }
             "grad" => {
-                let param = line.param.map(|param| self.reference(param)).transpose()?;
-                let grad = self.reference(required(line.grad, "grad", line)?)?;
-                self.record(line, RecordKind::Grad { param, grad }).map(|_| ())
+                let param = line.param.map(|param| self.resolve_tensor(param)).transpose()?;
+                let grad = self.resolve_tensor(required(line.grad, "grad", line)?)?;
+                self.add_record(line, RecordKind::Grad { param, grad }).map(|_| ())
             }
             "mark" => {
-                let name = self.string_or_empty(line.name.as_ref());
-                self.record(line, RecordKind::Mark(name)).map(|_| ())
+                let name = self.intern_or_empty(line.name.as_ref());
+                self.add_record(line, RecordKind::Mark(name)).map(|_| ())
             }
             _ => Ok(()),
         }
@@ -125,15 +125,15 @@ impl Builder {
         self.mode == Mode::Compat
     }
 
-    fn string(&mut self, text: &str) -> StringId {
+    fn intern(&mut self, text: &str) -> StringId {
         self.strings.intern(&mut self.trace.strings, text)
     }
 
-    fn string_or_empty(&mut self, text: Option<&Text<'_>>) -> StringId {
-        text.map_or(StringId::EMPTY, |text| self.string(&text.0))
+    fn intern_or_empty(&mut self, text: Option<&Text<'_>>) -> StringId {
+        text.map_or(StringId::EMPTY, |text| self.intern(&text.0))
     }
 
-    fn device(&mut self, name: &str) -> Result<DeviceIndex, LineError> {
+    fn device_index(&mut self, name: &str) -> Result<DeviceIndex, LineError> {
         if let Some(&device) = self.devices.get(name) {
             return Ok(device);
         }
@@ -163,7 +163,7 @@ impl Builder {
         }
     }
 
-    fn reference(&mut self, handle: u64) -> Result<TensorId, LineError> {
+    fn resolve_tensor(&mut self, handle: u64) -> Result<TensorId, LineError> {
         if self.is_compat() && !self.tensors.is_described(handle) {
             return Err(format!("tensor {handle} is used before it is defined"));
         }
@@ -176,26 +176,26 @@ impl Builder {
     }
 
     fn references(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, LineError> {
-        handles.iter().map(|&handle| self.reference(handle)).collect()
+        handles.iter().map(|&handle| self.resolve_tensor(handle)).collect()
     }
 
-    fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
+    fn add_tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
         let number = required(line.t, "t", line)?;
         let described = self.tensors.describe(number, hash, self.trace.tensors.len());
         let Some(place) = self.first_definition("tensor", number, described)? else { return Ok(()) };
-        let dtype = self.string(&required(line.dtype.as_ref(), "dtype", line)?.0);
+        let dtype = self.intern(&required(line.dtype.as_ref(), "dtype", line)?.0);
         let layout = line.layout.as_ref().map_or("strided", |layout| &layout.0);
         let tensor = Tensor {
-            identity: self.string(&required(line.object.as_ref(), "impl", line)?.0),
+            identity: self.intern(&required(line.object.as_ref(), "impl", line)?.0),
             storage: line.storage.as_ref().map(|text| parse_address(&text.0)).transpose()?,
-            device: self.device(&required(line.dev.as_ref(), "dev", line)?.0)?,
+            device: self.device_index(&required(line.dev.as_ref(), "dev", line)?.0)?,
             dtype,
             element_bytes: 0,
             sizes: required(line.sizes.clone(), "sizes", line)?,
             strides: line.strides.clone(),
-            layout: self.string(layout),
+            layout: self.intern(layout),
             storage_bytes: line.storage_bytes,
-            name: self.string_or_empty(line.name.as_ref()),
+            name: self.intern_or_empty(line.name.as_ref()),
         };
         if tensor.strides.as_ref().is_some_and(|strides| strides.len() != tensor.sizes.len()) {
             return Err(format!("tensor {number} has not as many strides as sizes"));
@@ -220,8 +220,8 @@ impl Builder {
         self.dtypes.get(&dtype).copied().or_else(|| known_element_bytes(&self.trace.strings.get(dtype)))
     }
 
-    fn dtype(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
-        let name = self.string(&required(line.name.as_ref(), "name", line)?.0);
+    fn add_dtype(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
+        let name = self.intern(&required(line.name.as_ref(), "name", line)?.0);
         let bytes = required(line.bytes, "bytes", line)?;
         match self.dtypes.insert(name, bytes) {
             Some(before) if before != bytes => Err("the element type is defined twice".into()),
@@ -229,11 +229,11 @@ impl Builder {
         }
     }
 
-    fn stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
+    fn add_stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
         let number = required(line.s, "s", line)?;
         let described = self.stacks.describe(number, hash, self.trace.stacks.len());
         let Some(place) = self.first_definition("stack", number, described)? else { return Ok(()) };
-        let frames = line.frames.iter().map(|frame| self.frame(frame)).collect();
+        let frames = line.frames.iter().map(|frame| self.build_frame(frame)).collect();
         if place as usize == self.trace.stacks.len() {
             self.trace.stacks.push(frames);
         } else {
@@ -242,15 +242,15 @@ impl Builder {
         Ok(())
     }
 
-    fn frame(&mut self, frame: &FrameLine<'_>) -> TraceFrame {
+    fn build_frame(&mut self, frame: &FrameLine<'_>) -> TraceFrame {
         TraceFrame {
-            name: self.string_or_empty(frame.name.as_ref()),
-            file: self.string_or_empty(frame.file.as_ref()),
+            name: self.intern_or_empty(frame.name.as_ref()),
+            file: self.intern_or_empty(frame.file.as_ref()),
             line: frame.line.unwrap_or(0),
         }
     }
 
-    fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, LineError> {
+    fn resolve_stack(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, LineError> {
         let Some(number) = line.stack else { return Ok(None) };
         if self.is_compat() && !self.stacks.is_described(number) {
             return Err(format!("stack {number} is used before it is defined"));
@@ -263,7 +263,7 @@ impl Builder {
         Ok(Some(place))
     }
 
-    fn op(&mut self, line: &TraceLine<'_>) -> Result<Op, LineError> {
+    fn build_op(&mut self, line: &TraceLine<'_>) -> Result<Op, LineError> {
         let known = required(line.schema, "schema", line)?;
         let kind = match line.kind.as_ref().map(|kind| &*kind.0) {
             Some("op") => OpKind::Op,
@@ -273,38 +273,38 @@ impl Builder {
             None => return Err("an `op` record needs `kind`".into()),
         };
         Ok(Op {
-            name: self.string(&required(line.name.as_ref(), "name", line)?.0),
-            overload: self.string_or_empty(line.overload.as_ref()),
+            name: self.intern(&required(line.name.as_ref(), "name", line)?.0),
+            overload: self.intern_or_empty(line.overload.as_ref()),
             kind,
             known,
-            args: line.args.iter().map(|arg| self.arg(arg.as_ref())).collect::<Result<_, _>>()?,
+            args: line.args.iter().map(|arg| self.build_arg(arg.as_ref())).collect::<Result<_, _>>()?,
             outs: self.references(&line.outs)?,
             sequence: line.seq,
-            stack: self.stack_of(line)?,
+            stack: self.resolve_stack(line)?,
         })
     }
 
-    fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, LineError> {
+    fn build_arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, LineError> {
         Ok(match arg {
-            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.reference(*handle)?, *w),
+            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.resolve_tensor(*handle)?, *w),
             Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.references(handles)?, *w),
             _ => Arg::None,
         })
     }
 
-    fn module(&mut self, line: &TraceLine<'_>) -> Result<Module, LineError> {
+    fn build_module(&mut self, line: &TraceLine<'_>) -> Result<Module, LineError> {
         Ok(Module {
-            identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
-            class: self.string(&required(line.class.as_ref(), "class", line)?.0),
-            path: self.string_or_empty(line.path.as_ref()),
+            identity: self.intern(&required(line.identity.as_ref(), "self", line)?.0),
+            class: self.intern(&required(line.class.as_ref(), "class", line)?.0),
+            path: self.intern_or_empty(line.path.as_ref()),
             params: line
                 .params
                 .iter()
                 .map(|param| {
                     Ok(Param {
-                        name: self.string_or_empty(param.name.as_ref()),
-                        tensor: self.reference(param.t)?,
-                        grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
+                        name: self.intern_or_empty(param.name.as_ref()),
+                        tensor: self.resolve_tensor(param.t)?,
+                        grad: param.grad.map(|grad| self.resolve_tensor(grad)).transpose()?,
                     })
                 })
                 .collect::<Result<_, LineError>>()?,
@@ -313,30 +313,33 @@ impl Builder {
                 .iter()
                 .map(|buffer| {
                     Ok(NamedTensor {
-                        name: self.string_or_empty(buffer.name.as_ref()),
-                        tensor: self.reference(buffer.t)?,
+                        name: self.intern_or_empty(buffer.name.as_ref()),
+                        tensor: self.resolve_tensor(buffer.t)?,
                     })
                 })
                 .collect::<Result<_, LineError>>()?,
         })
     }
 
-    fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, LineError> {
+    fn build_optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, LineError> {
         Ok(Optimizer {
-            identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
-            class: self.string_or_empty(line.class.as_ref()),
+            identity: self.intern(&required(line.identity.as_ref(), "self", line)?.0),
+            class: self.intern_or_empty(line.class.as_ref()),
             params: line
                 .params
                 .iter()
                 .map(|param| {
                     Ok(OptimizedParam {
-                        tensor: self.reference(param.t)?,
-                        grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
+                        tensor: self.resolve_tensor(param.t)?,
+                        grad: param.grad.map(|grad| self.resolve_tensor(grad)).transpose()?,
                         state: param
                             .state
                             .iter()
                             .map(|(name, t)| {
-                                Ok(NamedTensor { name: self.string(&name.0), tensor: self.reference(*t)? })
+                                Ok(NamedTensor {
+                                    name: self.intern(&name.0),
+                                    tensor: self.resolve_tensor(*t)?,
+                                })
                             })
                             .collect::<Result<_, LineError>>()?,
                     })
@@ -345,19 +348,19 @@ impl Builder {
         })
     }
 
-    fn memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, LineError> {
+    fn build_memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, LineError> {
         let bytes = required(line.bytes, "bytes", line)?;
-        if bytes == 0 || bytes > MAX_BYTES {
+        if bytes == 0 || bytes > MAX_ALLOCATION_BYTES {
             return Err(format!("`bytes` is {bytes}, which no memory has"));
         }
         Ok(Memory {
             is_free,
-            device: self.device(&required(line.dev.as_ref(), "dev", line)?.0)?,
+            device: self.device_index(&required(line.dev.as_ref(), "dev", line)?.0)?,
             address: parse_address(&required(line.ptr.as_ref(), "ptr", line)?.0)?,
             bytes,
             requested: line.requested,
             stream: line.stream,
-            stack: self.stack_of(line)?,
+            stack: self.resolve_stack(line)?,
         })
     }
 
@@ -372,13 +375,13 @@ impl Builder {
         // An id has no entry before its definition, because `record` defers unknown parents. So this is the
         // next index.
         debug_assert_eq!(place as usize, self.trace.records.len());
-        let record = self.record(line, what)?;
+        let record = self.add_record(line, what)?;
         self.open.entry(line.thread).or_default().push(record);
         Ok(())
     }
 
-    fn record(&mut self, line: &TraceLine<'_>, what: RecordKind) -> Result<RecordId, LineError> {
-        let time_ns = self.time(line)?;
+    fn add_record(&mut self, line: &TraceLine<'_>, what: RecordKind) -> Result<RecordId, LineError> {
+        let time_ns = self.parse_time(line)?;
         let number = self.trace.records.len() as RecordId;
         let parent = match line.parent {
             ParentLine::Root => None,
@@ -403,7 +406,7 @@ impl Builder {
         Ok(number)
     }
 
-    fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, LineError> {
+    fn parse_time(&mut self, line: &TraceLine<'_>) -> Result<i64, LineError> {
         let time_ns = required(line.ts, "ts", line)?;
         if time_ns < self.newest_ns {
             if self.is_compat() {
@@ -418,9 +421,9 @@ impl Builder {
         Ok(time_ns)
     }
 
-    fn end(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
+    fn end_record(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
         let id = required(line.id, "id", line)?;
-        let time_ns = self.time(line)?;
+        let time_ns = self.parse_time(line)?;
         let outs = self.references(&line.outs)?;
         let Some(place) = self.ids.entries.get(&id).map(|entry| entry.place) else {
             if self.is_compat() {

@@ -42,24 +42,24 @@ pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
         stacks: vec![false; trace.stacks.len()],
         lines: 0,
     };
-    writer.header()?;
+    writer.write_header()?;
     let mut ends: BinaryHeap<Reverse<(i64, RecordId)>> = BinaryHeap::new();
     for (number, record) in (0..).zip(&trace.records) {
         while let Some(&Reverse((end_ns, ended))) = ends.peek()
             && end_ns < record.time_ns
         {
             ends.pop();
-            writer.end(ended, end_ns)?;
+            writer.write_end(ended, end_ns)?;
         }
-        writer.record(number, record)?;
+        writer.write_record(number, record)?;
         if let Some(end_ns) = record.end_ns {
             ends.push(Reverse((end_ns, number)));
         }
     }
     while let Some(Reverse((end_ns, ended))) = ends.pop() {
-        writer.end(ended, end_ns)?;
+        writer.write_end(ended, end_ns)?;
     }
-    writer.footer()
+    writer.write_footer()
 }
 
 struct Writer<'a, W> {
@@ -75,7 +75,7 @@ struct Writer<'a, W> {
 type Fields<'a, W> = <&'a mut serde_json::Serializer<W> as Serializer>::SerializeMap;
 
 impl<W: Write> Writer<'_, W> {
-    fn line(
+    fn write_line(
         &mut self,
         kind: &str,
         fields: impl FnOnce(&mut Fields<'_, &mut W>) -> serde_json::Result<()>,
@@ -93,10 +93,10 @@ impl<W: Write> Writer<'_, W> {
         self.trace.strings.get(id).into_owned()
     }
 
-    fn header(&mut self) -> io::Result<()> {
+    fn write_header(&mut self) -> io::Result<()> {
         let header = &self.trace.header;
         let devices = if header.devices.is_empty() { &self.trace.devices } else { &header.devices };
-        self.line("header", |map| {
+        self.write_line("header", |map| {
             map.serialize_entry("format", "memtrack-optrace")?;
             map.serialize_entry("version", &1)?;
             map.serialize_entry("time", if header.unix_time { "unix_ns" } else { "monotonic_ns" })?;
@@ -110,13 +110,13 @@ impl<W: Write> Writer<'_, W> {
         })
     }
 
-    fn footer(&mut self) -> io::Result<()> {
+    fn write_footer(&mut self) -> io::Result<()> {
         let records = self.lines - 1;
-        self.line("footer", |map| map.serialize_entry("records", &records))?;
+        self.write_line("footer", |map| map.serialize_entry("records", &records))?;
         self.out.flush()
     }
 
-    fn describe(&mut self, tensor: TensorId) -> io::Result<()> {
+    fn write_tensor(&mut self, tensor: TensorId) -> io::Result<()> {
         if std::mem::replace(&mut self.tensors[tensor as usize], true) {
             return Ok(());
         }
@@ -133,10 +133,10 @@ impl<W: Write> Writer<'_, W> {
             element_bytes,
         } = &self.trace.tensors[tensor as usize];
         let dtype = self.text(*dtype);
-        self.declare(&dtype, *element_bytes)?;
+        self.write_dtype(&dtype, *element_bytes)?;
         let (identity, layout, name) = (self.text(*identity), self.text(*layout), self.text(*name));
         let device = &self.trace.devices[device.0 as usize];
-        self.line("tensor", |map| {
+        self.write_line("tensor", |map| {
             map.serialize_entry("t", &tensor)?;
             map.serialize_entry("impl", &identity)?;
             map.serialize_entry("storage", &storage.map(format_address))?;
@@ -152,17 +152,17 @@ impl<W: Write> Writer<'_, W> {
 
     /// Declares an element type that is not predefined. The declaration is repeated for every tensor of this
     /// type, which the format allows.
-    fn declare(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
+    fn write_dtype(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
         if super::resolve::known_element_bytes(dtype).is_some() {
             return Ok(());
         }
-        self.line("dtype", |map| {
+        self.write_line("dtype", |map| {
             map.serialize_entry("name", dtype)?;
             map.serialize_entry("bytes", &bytes)
         })
     }
 
-    fn describe_stack(&mut self, stack: Option<u32>) -> io::Result<()> {
+    fn write_stack(&mut self, stack: Option<u32>) -> io::Result<()> {
         let Some(stack) = stack else { return Ok(()) };
         if std::mem::replace(&mut self.stacks[stack as usize], true) {
             return Ok(());
@@ -176,15 +176,15 @@ impl<W: Write> Writer<'_, W> {
                 })
             })
             .collect();
-        self.line("stack", |map| {
+        self.write_line("stack", |map| {
             map.serialize_entry("s", &stack)?;
             map.serialize_entry("frames", &frames)
         })
     }
 
-    fn record(&mut self, number: RecordId, record: &Record) -> io::Result<()> {
+    fn write_record(&mut self, number: RecordId, record: &Record) -> io::Result<()> {
         for tensor in referenced_tensors(record) {
-            self.describe(tensor)?;
+            self.write_tensor(tensor)?;
         }
         let trace = self.trace;
         let text = |id: StringId| trace.strings.get(id);
@@ -201,8 +201,8 @@ impl<W: Write> Writer<'_, W> {
         };
         match &record.what {
             RecordKind::Op(op) => {
-                self.describe_stack(op.stack)?;
-                self.line("op", |map| {
+                self.write_stack(op.stack)?;
+                self.write_line("op", |map| {
                     map.serialize_entry("id", &number)?;
                     place(map)?;
                     map.serialize_entry("name", &text(op.name))?;
@@ -223,9 +223,9 @@ impl<W: Write> Writer<'_, W> {
                 })
             }
             RecordKind::Memory(memory) => {
-                self.describe_stack(memory.stack)?;
+                self.write_stack(memory.stack)?;
                 let Memory { is_free, device, address: at, bytes, requested, stream, stack } = memory;
-                self.line(if *is_free { "free" } else { "alloc" }, |map| {
+                self.write_line(if *is_free { "free" } else { "alloc" }, |map| {
                     place(map)?;
                     map.serialize_entry("dev", &trace.devices[device.0 as usize])?;
                     map.serialize_entry("ptr", &format_address(*at))?;
@@ -239,7 +239,7 @@ impl<W: Write> Writer<'_, W> {
                 let named =
                     |named: &NamedTensor| serde_json::json!({ "name": text(named.name), "t": named.tensor });
                 let param = |param: &Param| serde_json::json!({ "name": text(param.name), "t": param.tensor, "grad": param.grad });
-                self.line("module", |map| {
+                self.write_line("module", |map| {
                     map.serialize_entry("id", &number)?;
                     place(map)?;
                     map.serialize_entry("self", &text(module.identity))?;
@@ -258,7 +258,7 @@ impl<W: Write> Writer<'_, W> {
                     let state: Vec<_> = param.state.iter().map(state).collect();
                     serde_json::json!({ "t": param.tensor, "grad": param.grad, "state": state })
                 };
-                self.line("optimizer", |map| {
+                self.write_line("optimizer", |map| {
                     map.serialize_entry("id", &number)?;
                     place(map)?;
                     map.serialize_entry("self", &text(optimizer.identity))?;
@@ -268,27 +268,27 @@ impl<W: Write> Writer<'_, W> {
                     map.serialize_entry("params", &optimizer.params.iter().map(param).collect::<Vec<_>>())
                 })
             }
-            RecordKind::Grad { param, grad } => self.line("grad", |map| {
+            RecordKind::Grad { param, grad } => self.write_line("grad", |map| {
                 place(map)?;
                 map.serialize_entry("param", param)?;
                 map.serialize_entry("grad", grad)
             }),
-            RecordKind::Mark(name) => self.line("mark", |map| {
+            RecordKind::Mark(name) => self.write_line("mark", |map| {
                 place(map)?;
                 map.serialize_entry("name", &text(*name))
             }),
         }
     }
 
-    fn end(&mut self, record: RecordId, end_ns: i64) -> io::Result<()> {
+    fn write_end(&mut self, record: RecordId, end_ns: i64) -> io::Result<()> {
         let outs = match &self.trace.records[record as usize].what {
             RecordKind::Op(op) => &op.outs[..],
             _ => &[],
         };
         for &tensor in outs {
-            self.describe(tensor)?;
+            self.write_tensor(tensor)?;
         }
-        self.line("end", |map| {
+        self.write_line("end", |map| {
             map.serialize_entry("id", &record)?;
             map.serialize_entry("ts", &end_ns)?;
             serialize_some(map, "outs", (!outs.is_empty()).then_some(outs))

@@ -95,13 +95,13 @@ impl<'a> Classifier<'a> {
             Rule::ReducedGradient => stack.has(Clue::ReducesGradients),
             Rule::GatheredParameter => stack.has(Clue::GathersParameters),
             Rule::BackwardSeed => stack.has(Clue::SeedsBackward),
-            Rule::StateInit => stack.has(Clue::InitialisesState) && self.outlives(storage),
-            Rule::KeptByStep => phase == Some(Phase::Optimizer) && self.outlives(storage),
-            Rule::FreedInStep => phase == Some(Phase::Optimizer) && !self.outlives(storage),
+            Rule::StateInit => stack.has(Clue::InitialisesState) && self.outlives_phase(storage),
+            Rule::KeptByStep => phase == Some(Phase::Optimizer) && self.outlives_phase(storage),
+            Rule::FreedInStep => phase == Some(Phase::Optimizer) && !self.outlives_phase(storage),
             Rule::Recomputed => scope.is_none() && stack.is_recomputed,
-            Rule::GradientKept => phase == Some(Phase::Backward) && self.outlives(storage),
+            Rule::GradientKept => phase == Some(Phase::Backward) && self.outlives_phase(storage),
             Rule::Backward => phase == Some(Phase::Backward),
-            Rule::NoFramesKept => is_autograd_thread && self.outlives(storage),
+            Rule::NoFramesKept => is_autograd_thread && self.outlives_phase(storage),
             Rule::NoFramesInBackward => is_autograd_thread,
             Rule::ModuleMoved => is_outside && stack.has(Clue::MovesModule) && self.outlives_setup(storage),
             Rule::WeightsLoaded => {
@@ -114,10 +114,10 @@ impl<'a> Classifier<'a> {
                 is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)
             }
             Rule::InputLoaded => is_outside && stack.has(Clue::LoadsData),
-            Rule::ScopeOptimizerKept => scope == Some(Phase::Optimizer) && self.outlives(storage),
-            Rule::ScopeOptimizer => scope == Some(Phase::Optimizer) && !self.outlives(storage),
-            Rule::ScopeBackwardKept => scope == Some(Phase::Backward) && self.outlives(storage),
-            Rule::ScopeBackward => scope == Some(Phase::Backward) && !self.outlives(storage),
+            Rule::ScopeOptimizerKept => scope == Some(Phase::Optimizer) && self.outlives_phase(storage),
+            Rule::ScopeOptimizer => scope == Some(Phase::Optimizer) && !self.outlives_phase(storage),
+            Rule::ScopeBackwardKept => scope == Some(Phase::Backward) && self.outlives_phase(storage),
+            Rule::ScopeBackward => scope == Some(Phase::Backward) && !self.outlives_phase(storage),
             Rule::ScopeTemporary => {
                 matches!(scope, None | Some(Phase::Forward)) && self.is_freed_in_its_operator(storage)
             }
@@ -132,7 +132,7 @@ impl<'a> Classifier<'a> {
             Rule::Functional => is_outside && stack.has(Clue::CallsFunctional),
             Rule::ObjectBuilt => {
                 let builds = is_outside && stack.has(Clue::BuildsObject) && self.outlives_setup(storage);
-                builds && self.comes_before(storage, Phase::Forward)
+                builds && self.precedes_phase(storage, Phase::Forward)
             }
             Rule::InputMade => {
                 let builds =
@@ -145,10 +145,10 @@ impl<'a> Classifier<'a> {
             }
             Rule::HeldForBackward => {
                 is_outside
-                    && self.is_next(storage, Phase::Backward)
+                    && self.precedes_phase_directly(storage, Phase::Backward)
                     && site() == FreeSite::In(Phase::Backward)
             }
-            Rule::BeforeBackward => is_outside && self.is_next(storage, Phase::Backward),
+            Rule::BeforeBackward => is_outside && self.precedes_phase_directly(storage, Phase::Backward),
             Rule::FreedByZeroGrad => self.is_old(storage) && site() == FreeSite::ZeroGrad,
             Rule::OldFreedInBackward => self.is_old(storage) && site() == FreeSite::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
@@ -178,7 +178,7 @@ impl<'a> Classifier<'a> {
     /// anything outside that operator.
     fn is_freed_in_its_operator(&self, storage: &Storage) -> bool {
         let (Some(from), Some(to)) = (storage.from, storage.to) else { return false };
-        self.facts.operator(storage.scope).is_some() && self.order.in_one_operator(from, to)
+        self.facts.operator(storage.scope).is_some() && self.order.is_within_one_operator(from, to)
     }
 
     /// Returns whether the storage was live both before the first step and after the last one.
@@ -186,7 +186,7 @@ impl<'a> Classifier<'a> {
         let is_early = storage.from.is_none_or(|from| self.order.phases_around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
         let last = phases.into_iter().filter_map(|phase| self.order.last(phase)).max();
-        is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
+        is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.run_number(to) > last))
     }
 
     /// Returns whether the file has several steps and the storage outlives all of them. A single step's input
@@ -201,7 +201,7 @@ impl<'a> Classifier<'a> {
     }
 
     /// Returns whether the storage outlived the phase that allocated it.
-    fn outlives(&self, storage: &Storage) -> bool {
+    fn outlives_phase(&self, storage: &Storage) -> bool {
         // The storage is older than the trace, so it was allocated in an earlier phase.
         let Some(from) = storage.from else { return true };
         if let (Some(to), true) = (storage.to, self.facts.frees_have_stacks) {
@@ -217,15 +217,15 @@ impl<'a> Classifier<'a> {
     /// started before it was freed.
     fn outlives_setup(&self, storage: &Storage) -> bool {
         match (storage.from, storage.to) {
-            (Some(from), Some(to)) => self.order.began_between(from, to),
+            (Some(from), Some(to)) => self.order.has_run_begun_between(from, to),
             _ => true,
         }
     }
 
     /// Returns whether this phase runs at some point after the storage's allocation.
-    fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
+    fn precedes_phase(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
-            Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
+            Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.run_number(row)),
             None => self.has_phase(phase),
         }
     }
@@ -237,7 +237,7 @@ impl<'a> Classifier<'a> {
     }
 
     /// Returns whether this is the next phase after the storage's allocation.
-    fn is_next(&self, storage: &Storage, phase: Phase) -> bool {
+    fn precedes_phase_directly(&self, storage: &Storage, phase: Phase) -> bool {
         storage.from.is_some_and(|row| self.order.phases_around(row).1 == Some(phase))
     }
 
@@ -271,7 +271,7 @@ impl<'a> Classifier<'a> {
     fn is_freed_by_its_call(&self, storage: &Storage, stack: &StackFacts) -> bool {
         let (Some(call), Some(from), Some(to)) = (stack.call, storage.from, storage.to) else { return false };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        (!self.facts.frees_have_stacks || freed.call == Some(call)) && self.order.in_one_call(from, to)
+        (!self.facts.frees_have_stacks || freed.call == Some(call)) && self.order.is_within_one_call(from, to)
     }
 
     /// Returns a size in a form that can be compared. Files contain requested sizes in their events, but may

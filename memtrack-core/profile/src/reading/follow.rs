@@ -110,7 +110,7 @@ impl Classifier<'_> {
         let is_before =
             self.order.phases_around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
         let first = self.order.first(Phase::Backward);
-        is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.number(to) > first))
+        is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.run_number(to) > first))
     }
 
     /// Returns, for each size, the maximum number of gradients that a single backward pass produced.
@@ -120,7 +120,7 @@ impl Classifier<'_> {
             if let Some((Category::Gradient, _)) = decision {
                 let class = self.size_class(storage.size_bytes);
                 // Gradients that are older than the trace are attributed to a single earlier pass.
-                let pass = storage.from.map_or(0, |from| self.order.number(from));
+                let pass = storage.from.map_or(0, |from| self.order.run_number(from));
                 *of_run.entry((class, pass)).or_default() += 1;
             }
         }
@@ -143,13 +143,13 @@ impl Classifier<'_> {
         let in_step = |row: &usize| self.order.run(*row).phase == Some(Phase::Optimizer);
         let all = || candidates.values().flatten().copied();
         let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
-        let Some(step) = first.map(|row| self.order.number(row)) else { return FastSet::default() };
+        let Some(step) = first.map(|row| self.order.run_number(row)) else { return FastSet::default() };
         // Use each candidate's last write in the step, because weight decay may write a parameter earlier as
         // well.
         let mut sequence: Vec<(usize, usize)> = all()
             .filter_map(|at| {
                 let rows = self.storages[at].written.iter().copied();
-                rows.filter(|&row| self.order.number(row) == step).max().map(|row| (row, at))
+                rows.filter(|&row| self.order.run_number(row) == step).max().map(|row| (row, at))
             })
             .collect();
         sequence.sort_unstable();
@@ -217,7 +217,7 @@ impl Classifier<'_> {
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
             let step = |row: usize| {
-                let run = self.order.number(row);
+                let run = self.order.run_number(row);
                 (self.order.runs[run].phase == Some(Phase::Optimizer)).then_some((run, class))
             };
             let kept = decided[at].is_some_and(|(_, rule)| rule == Rule::KeptByStep);
@@ -227,7 +227,7 @@ impl Classifier<'_> {
             let end = self.free_site(storage);
             if let Some(to) = storage.to.filter(|_| end == FreeSite::In(Phase::Optimizer))
                 && let Some(step) = step(to)
-                && storage.from.is_none_or(|from| self.order.number(from) < step.0)
+                && storage.from.is_none_or(|from| self.order.run_number(from) < step.0)
             {
                 steps.entry(step).or_default().freed.push((to, at));
             }

@@ -123,13 +123,13 @@ impl StackFacts {
         facts.phase = facts.phase.or(in_forward.then_some(Phase::Forward));
         facts.is_outside = facts.phase.is_none() && from_main;
         let operator = TorchStack::of(frames).operator;
-        if operator.as_deref().is_some_and(makes_a_tensor) {
+        if operator.as_deref().is_some_and(creates_tensor) {
             facts.clues |= 1 << Clue::MakesTensor as u8;
         }
-        if operator.as_deref().is_some_and(copies_a_tensor) {
+        if operator.as_deref().is_some_and(copies_tensor) {
             facts.clues |= 1 << Clue::CopiesTensor as u8;
         }
-        facts.call = call(frames);
+        facts.call = hash_call(frames);
         facts
     }
 }
@@ -153,7 +153,7 @@ fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
             _ if function.starts_with("candle_nn::optim::") && function.contains("::new") => {
                 Some(Clue::InitialisesState)
             }
-            _ if frees_saved(function) => Some(Clue::DropsGraph),
+            _ if frees_saved_tensors(function) => Some(Clue::DropsGraph),
             // These are Candle's weight loaders.
             _ if function.starts_with("candle_nn::var_builder::")
                 || function.starts_with("candle_nn::var_map::") =>
@@ -233,7 +233,7 @@ const WEIGHT_LOADERS: [&str; 13] = [
 
 /// Returns whether an operator copies a tensor to a device or converts it to another type. Examples are
 /// `aten::_to_copy` and `Tensor.cuda`.
-fn copies_a_tensor(operator: &str) -> bool {
+fn copies_tensor(operator: &str) -> bool {
     let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
     let name = name.rsplit('.').next().unwrap_or(name);
     matches!(
@@ -252,7 +252,7 @@ fn copies_a_tensor(operator: &str) -> bool {
 
 /// Returns whether an operator's result is not computed from a tensor on the device. Examples are
 /// `aten::randint_low`, `torch.tensor`, and copies to a device.
-fn makes_a_tensor(operator: &str) -> bool {
+fn creates_tensor(operator: &str) -> bool {
     let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
     if name.contains("_like") {
         return false;
@@ -285,7 +285,7 @@ fn makes_a_tensor(operator: &str) -> bool {
 /// Returns a hash that identifies the operator's call. It covers the operator's frame and all frames outside
 /// it, so it is equal for all stacks of the same call site. In the backward pass, the autograd node counts as
 /// the operator.
-fn call(frames: &[Frame]) -> Option<u64> {
+fn hash_call(frames: &[Frame]) -> Option<u64> {
     let mut outermost = None;
     for (place, frame) in frames.iter().enumerate() {
         let line = ParsedFrame::of(frame);
@@ -334,7 +334,7 @@ fn is_engine(function: &str) -> bool {
 }
 
 /// Returns whether the function frees tensors that an autograd node had saved for the backward pass.
-fn frees_saved(function: &str) -> bool {
+fn frees_saved_tensors(function: &str) -> bool {
     let of_node = function.starts_with("torch::autograd::generated::");
     function.starts_with("torch::autograd::deleteNode(")
         || (of_node && (function.contains("::release_variables(") || function.contains("::~")))

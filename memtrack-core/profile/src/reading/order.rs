@@ -215,7 +215,7 @@ impl Order {
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
         let mut marks: Vec<(usize, Mark)> = Vec::new();
         for &row in &rows {
-            marks.extend(mark(snapshot, facts, &written, row).map(|mark| (row, mark)));
+            marks.extend(find_mark(snapshot, facts, &written, row).map(|mark| (row, mark)));
         }
         keep_updates(&mut marks);
         let mut order = Self {
@@ -275,12 +275,12 @@ impl Order {
         }
     }
 
-    pub(super) fn number(&self, row: usize) -> usize {
+    pub(super) fn run_number(&self, row: usize) -> usize {
         self.run_of_row[row] as usize
     }
 
     pub(super) fn run(&self, row: usize) -> &Run {
-        &self.runs[self.number(row)]
+        &self.runs[self.run_number(row)]
     }
 
     /// Returns the phase at an event, or else the last phase before it, along with the next phase after it.
@@ -300,8 +300,8 @@ impl Order {
     }
 
     /// Returns whether a run with a phase started after row `from` and no later than row `to`.
-    pub(super) fn began_between(&self, from: usize, to: usize) -> bool {
-        let (from, to) = (self.number(from), self.number(to));
+    pub(super) fn has_run_begun_between(&self, from: usize, to: usize) -> bool {
+        let (from, to) = (self.run_number(from), self.run_number(to));
         self.runs[from..=to].iter().skip(1).any(|run| run.phase.is_some())
     }
 
@@ -309,9 +309,9 @@ impl Order {
     /// did so unless memory ran out during the run, in which case the trace may have ended within it.
     /// Otherwise, programs write their snapshots outside all phases.
     pub(super) fn outlives_run(&self, from: usize, to: Option<usize>) -> bool {
-        let run = self.number(from);
+        let run = self.run_number(from);
         match to {
-            Some(to) => self.number(to) != run,
+            Some(to) => self.run_number(to) != run,
             None => run + 1 < self.runs.len() || !self.runs[run].ran_out,
         }
     }
@@ -323,12 +323,12 @@ impl Order {
 
     /// Returns whether the thread that allocated the block at `from` made no allocation outside the same
     /// operator before `to`.
-    pub(super) fn in_one_operator(&self, from: usize, to: usize) -> bool {
+    pub(super) fn is_within_one_operator(&self, from: usize, to: usize) -> bool {
         self.next_in_other_operator.get(from).is_some_and(|&other| other > to)
     }
 
     /// Returns whether only the call that allocated the block at `from` made allocations before `to`.
-    pub(super) fn in_one_call(&self, from: usize, to: usize) -> bool {
+    pub(super) fn is_within_one_call(&self, from: usize, to: usize) -> bool {
         self.next_in_other_call.get(from).is_some_and(|&other| other > to)
     }
 }
@@ -345,7 +345,7 @@ fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> Fas
     rows
 }
 
-fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row: usize) -> Option<Mark> {
+fn find_mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row: usize) -> Option<Mark> {
     let action = snapshot.events.action[row];
     if let Some(&is_gradient) = written.get(&row) {
         return (!is_gradient).then_some(Mark::Written);

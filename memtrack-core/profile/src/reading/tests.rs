@@ -210,7 +210,7 @@ fn recording_with_block(kind: ScopeKind, outlives: bool) -> Snapshot {
 }
 
 /// Returns a snapshot in which `rule` decides the category of the block at [`TARGET`].
-fn example(rule: Rule) -> Snapshot {
+fn example_of(rule: Rule) -> Snapshot {
     let trace = Trace::default();
     let trace = match rule {
         Rule::Given => {
@@ -319,7 +319,7 @@ fn decision_by_all_rules(trace: Trace, address: u64) -> Option<(Category, Rule)>
 #[test]
 fn each_rule_decides_its_example_and_no_other_rule_does() {
     for &rule in Rule::ALL {
-        let snapshot = example(rule);
+        let snapshot = example_of(rule);
         let (category, by) = decision_at(&snapshot, TARGET, |_| true)
             .unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
         assert_eq!(by, rule, "decides the example of {}", rule.name());
@@ -332,7 +332,7 @@ fn each_rule_decides_its_example_and_no_other_rule_does() {
 }
 
 /// Adds two steps whose gradients share no size with any other block.
-fn two_steps(trace: Trace) -> Trace {
+fn add_two_steps(trace: Trace) -> Trace {
     trace
         .alloc_unique_size(A, FORWARD)
         .alloc_unique_size(B, ACCUMULATE)
@@ -341,7 +341,7 @@ fn two_steps(trace: Trace) -> Trace {
 }
 
 #[test]
-fn weights_copied_before_the_first_step_and_unchanged_by_several_are_not_inputs() {
+fn weights_unchanged_by_several_steps_are_not_inputs() {
     let copied: Stack = &["at::_ops::_to_copy::call(at::Tensor const&)", "<module> @ /app/train.py"];
     let quantized: Stack = &[
         "at::_ops::empty_strided::call(c10::ArrayRef<long>)",
@@ -356,7 +356,10 @@ fn weights_copied_before_the_first_step_and_unchanged_by_several_are_not_inputs(
     ];
     let weights = Some((Category::Parameter, Rule::WeightsLoaded));
     for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
-        assert_eq!(decision_by_all_rules(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
+        assert_eq!(
+            decision_by_all_rules(add_two_steps(Trace::default().alloc(TARGET, stack)), TARGET),
+            decision
+        );
     }
     // With only a single step, or if the stack shows that the values have just been created, the block is
     // input data.
@@ -364,18 +367,18 @@ fn weights_copied_before_the_first_step_and_unchanged_by_several_are_not_inputs(
     let one_step =
         Trace::default().alloc(TARGET, RANDN).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
     assert_eq!(decision_by_all_rules(one_step, TARGET), input);
-    assert_eq!(decision_by_all_rules(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
+    assert_eq!(decision_by_all_rules(add_two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
 }
 
 #[test]
-fn a_single_step_does_not_distinguish_frozen_weights_from_input_data() {
+fn single_step_does_not_distinguish_frozen_weights_from_input_data() {
     let trace =
         Trace::default().old(TARGET, NONE).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
     assert_eq!(decision_by_all_rules(trace, TARGET), None);
 }
 
 #[test]
-fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
+fn frozen_weights_of_size_of_gradient_are_not_optimizer_state() {
     // There is one gradient of this size, but many more blocks of that size than an optimizer keeps per
     // parameter.
     let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
@@ -393,7 +396,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
 }
 
 #[test]
-fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not() {
+fn operator_frees_temporaries_and_returns_results() {
     let mut snapshot = Snapshot::default();
     let scope = |parent: u32, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
     // The scopes are a model, an operator inside the model, an operator outside it, and the backward pass.
@@ -440,14 +443,14 @@ fn names_and_sentences_of_rules_are_distinct() {
 }
 
 #[test]
-fn the_replacement_of_a_parameter_is_a_parameter() {
+fn replacement_of_parameter_is_parameter() {
     let trace =
         Trace::default().alloc(A, MOVE).alloc(B, FORWARD).alloc(TARGET, STEP).free(A, STEP).alloc(C, FORWARD);
     assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Parameter, Rule::ReplacedInStep)));
 }
 
 #[test]
-fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
+fn callbacks_of_step_do_not_belong_to_optimizer() {
     let closure: Stack = &[
         "forward @ /app/model.py",
         "_call_impl @ /v/torch/nn/modules/module.py",
@@ -468,7 +471,7 @@ fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
 }
 
 #[test]
-fn compiled_code_is_forward_and_its_backward_function_backward() {
+fn compiled_code_is_forward_and_its_backward_function_is_backward() {
     let compiled: Stack = &[
         "call @ /tmp/torchinductor_me/ab/cab.py",
         "forward @ /v/torch/_functorch/_aot_autograd/runtime_wrappers.py",
@@ -493,13 +496,13 @@ fn compiled_code_is_forward_and_its_backward_function_backward() {
 }
 
 #[test]
-fn dropping_a_graph_is_not_a_backward_pass() {
+fn dropping_graph_is_not_backward_pass() {
     let trace = Trace::default().old(TARGET, NONE).alloc(A, FORWARD).free(B, GRAPH);
     assert_eq!(decision_by_all_rules(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
 }
 
 #[test]
-fn running_out_of_memory_in_a_backward_pass_leaves_no_gradients() {
+fn running_out_of_memory_in_backward_pass_leaves_no_gradients() {
     let trace = || Trace::default().alloc(A, FORWARD).alloc(TARGET, NODE);
     assert_eq!(decision_by_all_rules(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
     let mut out = trace();
@@ -508,7 +511,7 @@ fn running_out_of_memory_in_a_backward_pass_leaves_no_gradients() {
 }
 
 #[test]
-fn an_optimizer_writes_the_parameter_after_its_state() {
+fn optimizer_writes_parameter_after_its_state() {
     // There are two parameters. In the first order, each momentum is written right before its parameter. In
     // the second one, both momenta are written before both parameters.
     for order in [[A, B, C, TARGET], [A, C, B, TARGET]] {
@@ -525,7 +528,7 @@ fn an_optimizer_writes_the_parameter_after_its_state() {
 }
 
 #[test]
-fn without_stacks_there_are_no_categories_and_the_text_recommends_recording_them() {
+fn text_recommends_stacks_if_none_are_recorded() {
     let trace = Trace::default().old(A, NONE).alloc(TARGET, NONE).free(TARGET, NONE);
     let snapshot = trace.snapshot();
     let reading =
@@ -537,7 +540,7 @@ fn without_stacks_there_are_no_categories_and_the_text_recommends_recording_them
 }
 
 #[test]
-fn sums_and_shares_are_those_of_the_moment() {
+fn sums_and_shares_are_those_of_moment() {
     let trace = Trace::default().alloc(A, MOVE).alloc(TARGET, FORWARD).alloc(B, PLAIN).free(TARGET, FORWARD);
     let snapshot = trace.snapshot();
     let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.0)];
@@ -559,7 +562,7 @@ fn sums_and_shares_are_those_of_the_moment() {
 }
 
 #[test]
-fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
+fn categories_of_sampled_heap_do_not_exceed_recorder_count() {
     let mut snapshot = recording_with_block(ScopeKind::Module, true);
     // Each of the two blocks represents 4 KiB.
     for row in 0..snapshot.events.len() {
@@ -593,7 +596,7 @@ fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
 }
 
 #[test]
-fn categories_in_the_file_precede_inferred_ones() {
+fn categories_in_file_precede_inferred_ones() {
     let mut trace = Trace::default().alloc(TARGET, FORWARD).alloc(A, FORWARD);
     trace.events[0]["category"] = json!("parameter");
     trace.events[1]["category"] = json!("unknown");

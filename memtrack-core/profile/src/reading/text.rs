@@ -8,12 +8,12 @@ use std::fmt;
 
 impl fmt::Display for CategoryReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", capitalised(&self.device), self.source_text())?;
+        writeln!(f, "{}: {}", capitalised(&self.device), self.format_source())?;
         if !self.has_evidence() {
             return self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"));
         }
         for moment in &self.moments {
-            writeln!(f, "\n{}\n{}", self.title(moment), self.table(moment))?;
+            writeln!(f, "\n{}\n{}", self.format_title(moment), self.format_table(moment))?;
             writeln!(
                 f,
                 "Unknown: {}. Only guessed: {}.",
@@ -35,7 +35,7 @@ impl fmt::Display for CategoryReading {
         if self.rules.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nBy these rules:\n{}\n", self.rule_table())?;
+        writeln!(f, "\nBy these rules:\n{}\n", self.format_rule_table())?;
         let mut explained = BTreeSet::new();
         for row in self.shown_rules().filter(|row| explained.insert(row.rule)) {
             writeln!(f, "{}: {}", row.rule, row.when)?;
@@ -50,7 +50,7 @@ impl fmt::Display for CategoryReading {
 
 impl CategoryReading {
     /// Describes where the categories come from.
-    fn source_text(&self) -> String {
+    fn format_source(&self) -> String {
         if !self.has_evidence() {
             return "no category is known".to_owned();
         }
@@ -74,7 +74,7 @@ impl CategoryReading {
         }
     }
 
-    fn title(&self, moment: &MomentReading) -> String {
+    fn format_title(&self, moment: &MomentReading) -> String {
         let bytes = moment.live.error.as_bytes(moment.live.bytes);
         let when = match (moment.seconds, moment.event) {
             (Some(at), _) => self.since.moment(at),
@@ -87,7 +87,7 @@ impl CategoryReading {
         }
     }
 
-    fn table(&self, moment: &MomentReading) -> String {
+    fn format_table(&self, moment: &MomentReading) -> String {
         let mut table = table(&["Category"], &["Live", "Share", "Blocks"]);
         for row in moment.live.categories.iter().filter(|row| row.blocks > 0 || row.category.is_none()) {
             let numbers = [
@@ -108,7 +108,7 @@ impl CategoryReading {
         self.rules.iter().filter(is_shown)
     }
 
-    fn rule_table(&self) -> String {
+    fn format_rule_table(&self) -> String {
         let name = |moment: &MomentReading| match moment.moment {
             "time" => "Then".to_owned(),
             name => format!("At the {name}"),

@@ -298,7 +298,7 @@ impl CategoryReading {
                 .last(),
         };
         let sums = Sums::of(snapshot, device, &blocks.lifetimes);
-        let (all, by_decision_in_all) = totals(blocks, &sums, |_| true);
+        let (all, by_decision_in_all) = compute_totals(blocks, &sums, |_| true);
         let counted = counted_at_end(snapshot, device, &blocks.lifetimes);
         let mut by_moment: Vec<(Option<usize>, Sums, ByDecision)> = Vec::new();
         let moments: Vec<MomentReading> = moments
@@ -311,12 +311,13 @@ impl CategoryReading {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
                     sums.limited_to(held.bytes, held.blocks, live)
                 });
-                let (mut live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
+                let (mut live, tallies) =
+                    compute_totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
                 if let Some(held) = counted {
                     live.replace_by_count(&held);
                 }
                 by_moment.push((row, sums, tallies));
-                let untold_by = untold_by(blocks, &sums, names, row);
+                let untold_by = unclassified_by_operator(blocks, &sums, names, row);
                 MomentReading {
                     moment: at.name(),
                     seconds: row.and_then(seconds),
@@ -446,7 +447,7 @@ impl CategoryReading {
 }
 
 /// Returns the operators that allocated the unclassified blocks which are live after `row`, largest first.
-fn untold_by(
+fn unclassified_by_operator(
     blocks: &BlockCategories,
     sums: &Sums,
     names: &EventNames,
@@ -481,7 +482,7 @@ fn untold_by(
 }
 
 /// Computes the sums over the blocks for which `counted` returns true.
-fn totals(
+fn compute_totals(
     blocks: &BlockCategories,
     sums: &Sums,
     counted: impl Fn(&Lifetime) -> bool,

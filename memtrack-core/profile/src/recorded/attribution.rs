@@ -92,12 +92,12 @@ impl Attribution {
     }
 
     /// Returns the record at which the most memory was allocated on a device.
-    pub(crate) fn peak(&self, device: DeviceIndex) -> Option<RecordId> {
+    pub(crate) fn peak_record(&self, device: DeviceIndex) -> Option<RecordId> {
         self.devices.get(&device)?.peak
     }
 
     /// Returns the recorder's count at the end, or `None` if sums over blocks are exact.
-    pub(crate) fn at_end(&self, device: DeviceIndex) -> Option<HeldAtEnd> {
+    pub(crate) fn count_at_end(&self, device: DeviceIndex) -> Option<HeldAtEnd> {
         self.devices.get(&device)?.at_end
     }
 

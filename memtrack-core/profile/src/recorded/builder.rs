@@ -71,7 +71,7 @@ impl<'a> Builder<'a> {
 
     /// Adds a record for the start of the recording, which is time zero in reports.
     fn mark_start(&mut self) {
-        let what = RecordKind::Mark(self.string("recording started"));
+        let what = RecordKind::Mark(self.intern("recording started"));
         // The first event may have the same tick as the start of the recording, but no event has an earlier
         // one.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
@@ -92,7 +92,7 @@ impl<'a> Builder<'a> {
             if let Some(is_free) = is_free.filter(|_| events.size_bytes[row] > 0) {
                 let memory = Memory {
                     is_free,
-                    device: self.device(events.device[row]),
+                    device: self.device_index(events.device[row]),
                     address: events.address[row],
                     bytes: events.size_bytes[row],
                     requested: None,
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
                 };
                 // A free event has the scope of its allocation, so use the innermost open scope instead.
                 let scope = (!is_free).then_some(events.scope[row]);
-                let parent = self.parent(events.thread[row], scope);
+                let parent = self.find_parent(events.thread[row], scope);
                 let what = RecordKind::Memory(memory);
                 self.push(events.ticks[row], events.thread[row], parent, TracePhase::Inherited, what);
                 *self.rows.last_mut().expect("just pushed") = Some(row as u32);
@@ -121,8 +121,9 @@ impl<'a> Builder<'a> {
             Entry::Enter(scope) => self.enter(ticks, thread, *scope),
             Entry::Leave(scope) => self.leave(ticks, thread, *scope),
             Entry::Inputs(tensors) => {
-                let args =
-                    tensors.iter().map(|tensor| Arg::Tensor(self.tensor(&tensor.info), Some(tensor.written)));
+                let args = tensors
+                    .iter()
+                    .map(|tensor| Arg::Tensor(self.add_tensor(&tensor.info), Some(tensor.written)));
                 let args: Vec<Arg> = args.collect();
                 if let Some(op) = self.innermost_op(thread) {
                     op.known = true;
@@ -130,29 +131,30 @@ impl<'a> Builder<'a> {
                 }
             }
             Entry::Outputs(tensors) => {
-                let outs: Vec<TensorId> = tensors.iter().map(|tensor| self.tensor(&tensor.info)).collect();
+                let outs: Vec<TensorId> =
+                    tensors.iter().map(|tensor| self.add_tensor(&tensor.info)).collect();
                 if let Some(op) = self.innermost_op(thread) {
                     op.known = true;
                     op.outs.extend(outs);
                 }
             }
             Entry::Parameter(owned, tensor, grad) => {
-                let tensor = self.tensor(&tensor.info);
-                let grad = grad.as_ref().map(|grad| self.tensor(&grad.info));
-                let name = self.string(owned.name);
+                let tensor = self.add_tensor(&tensor.info);
+                let grad = grad.as_ref().map(|grad| self.add_tensor(&grad.info));
+                let name = self.intern(owned.name);
                 self.registered_module(ticks, thread, *owned).params.push(Param { name, tensor, grad });
             }
             Entry::Buffer(owned, tensor) => {
-                let (tensor, name) = (self.tensor(&tensor.info), self.string(owned.name));
+                let (tensor, name) = (self.add_tensor(&tensor.info), self.intern(owned.name));
                 self.registered_module(ticks, thread, *owned).buffers.push(NamedTensor { name, tensor });
             }
             Entry::State(owned, parameter, state) => {
                 self.add_state(ticks, thread, *owned, (parameter, state))
             }
             Entry::Gradient(parameter, gradient) => {
-                let param = parameter.as_ref().map(|parameter| self.tensor(&parameter.info));
-                let grad = self.tensor(&gradient.info);
-                let parent = self.parent(thread, None);
+                let param = parameter.as_ref().map(|parameter| self.add_tensor(&parameter.info));
+                let grad = self.add_tensor(&gradient.info);
+                let parent = self.find_parent(thread, None);
                 self.push(ticks, thread, parent, TracePhase::Inherited, RecordKind::Grad { param, grad });
             }
         }
@@ -168,7 +170,7 @@ impl<'a> Builder<'a> {
         };
         let place = self.snapshot.scopes.place(scope);
         let op = |builder: &mut Self, kind| {
-            RecordKind::Op(Op { name: builder.string(&row.name), kind, ..Op::default() })
+            RecordKind::Op(Op { name: builder.intern(&row.name), kind, ..Op::default() })
         };
         let (what, phase) = match row.kind {
             ScopeKind::Operator => (op(self, OpKind::Op), TracePhase::Inherited),
@@ -181,15 +183,15 @@ impl<'a> Builder<'a> {
                 // The prefix marks roots, because operator names do not include the names of roots.
                 let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
                 let module = Module {
-                    identity: self.string(&format!("{identity}{}", scope.0)),
-                    class: self.string(&row.name),
-                    path: self.string(if path.is_empty() { &row.name } else { &path }),
+                    identity: self.intern(&format!("{identity}{}", scope.0)),
+                    class: self.intern(&row.name),
+                    path: self.intern(if path.is_empty() { &row.name } else { &path }),
                     ..Module::default()
                 };
                 (RecordKind::Module(module), place.phase.map_or(TracePhase::Inherited, TracePhase::Of))
             }
         };
-        let parent = self.parent(thread, Some(row.parent));
+        let parent = self.find_parent(thread, Some(row.parent));
         let record = self.push(ticks, thread, parent, phase, what);
         let open = self.open.entry(thread).or_default();
         open.stack.push(record);
@@ -220,7 +222,7 @@ impl<'a> Builder<'a> {
     /// known, only records of the scope and its ancestors are considered, because a suspended future leaves
     /// its record open on a thread that then runs unrelated code. If none of them is open on this thread,
     /// records on other threads are considered as well, because scopes can be carried over to other threads.
-    fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
+    fn find_parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {
             self.ancestors(scope).find_map(|scope| open.by_scope.get(&scope)?.last().copied())
@@ -257,8 +259,8 @@ impl<'a> Builder<'a> {
         let record = match self.modules.get(&owned.owner) {
             Some(&record) => record,
             None => {
-                let (class, path) = (self.string(owned.class), self.string(owned.class));
-                let identity = self.string(&format!("registered {}", owned.owner));
+                let (class, path) = (self.intern(owned.class), self.intern(owned.class));
+                let identity = self.intern(&format!("registered {}", owned.owner));
                 let module = Module { identity, class, path, ..Module::default() };
                 let record = self.push_instant(ticks, thread, RecordKind::Module(module));
                 self.modules.insert(owned.owner, record);
@@ -278,15 +280,15 @@ impl<'a> Builder<'a> {
         owned: Registration<'_>,
         (parameter, state): (&LoggedTensor, &LoggedTensor),
     ) {
-        let (parameter, state) = (self.tensor(&parameter.info), self.tensor(&state.info));
-        let state = NamedTensor { name: self.string(owned.name), tensor: state };
+        let (parameter, state) = (self.add_tensor(&parameter.info), self.add_tensor(&state.info));
+        let state = NamedTensor { name: self.intern(owned.name), tensor: state };
         let record = match self.optimizer.get(&thread) {
             Some(&record) => record,
             None => {
                 // Only the first record with a given identity registers tensors, so the identity must be
                 // unique.
-                let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
-                let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
+                let identity = self.intern(&format!("{} {}", owned.class, self.trace.records.len()));
+                let optimizer = Optimizer { identity, class: self.intern(owned.class), params: Vec::new() };
                 let record = self.push_instant(ticks, thread, RecordKind::Optimizer(optimizer));
                 self.optimizer.insert(thread, record);
                 record
@@ -303,7 +305,7 @@ impl<'a> Builder<'a> {
 
     /// Adds a record that starts and ends at `ticks`.
     fn push_instant(&mut self, ticks: u64, thread: ThreadId, what: RecordKind) -> RecordId {
-        let parent = self.parent(thread, None);
+        let parent = self.find_parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
         let record_of = &mut self.trace.records[record as usize];
         record_of.end_ns = Some(record_of.time_ns);
@@ -331,11 +333,11 @@ impl<'a> Builder<'a> {
         i64::try_from(self.snapshot.clock.time_ns(ticks)).unwrap_or(i64::MAX)
     }
 
-    fn string(&mut self, text: &str) -> StringId {
+    fn intern(&mut self, text: &str) -> StringId {
         self.strings.intern(&mut self.trace.strings, text)
     }
 
-    fn device(&mut self, device: DeviceId) -> DeviceIndex {
+    fn device_index(&mut self, device: DeviceId) -> DeviceIndex {
         if let Some(&index) = self.devices.get(&device) {
             return index;
         }
@@ -345,7 +347,7 @@ impl<'a> Builder<'a> {
         index
     }
 
-    fn tensor(&mut self, info: &TensorInfo<'static>) -> TensorId {
+    fn add_tensor(&mut self, info: &TensorInfo<'static>) -> TensorId {
         if let Some(&tensor) = self.tensors.get(info) {
             return tensor;
         }
@@ -357,14 +359,14 @@ impl<'a> Builder<'a> {
             None => contiguous_strides(&sizes),
         };
         let tensor = Tensor {
-            identity: self.string(&format!("{:#x}", info.identity)),
+            identity: self.intern(&format!("{:#x}", info.identity)),
             storage: info.storage,
-            device: self.device(info.device),
-            dtype: self.string(info.dtype.name()),
+            device: self.device_index(info.device),
+            dtype: self.intern(info.dtype.name()),
             element_bytes: info.dtype.bytes(),
             sizes,
             strides: Some(strides),
-            layout: self.string("strided"),
+            layout: self.intern("strided"),
             storage_bytes: info.storage_bytes,
             name: StringId::EMPTY,
         };

@@ -1,7 +1,7 @@
 //! The category report as JSON.
 
 use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
-use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
+use crate::answer::{ByCategory, RepairCounts, bytes_by_category, count_repairs};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
@@ -153,9 +153,9 @@ impl CategoryReport {
             exactly_as_pytorch: self.is_compat,
             changes: self.changes,
             lasts_ns: self.duration_ns,
-            moments: self.moments.iter().map(|moment| moment_answer(moment, rows)).collect(),
-            phases: self.phases.iter().map(phase_answer).collect(),
-            repairs: repair_counts(&self.repairs),
+            moments: self.moments.iter().map(|moment| moment_to_answer(moment, rows)).collect(),
+            phases: self.phases.iter().map(phase_to_answer).collect(),
+            repairs: count_repairs(&self.repairs),
         }
     }
 
@@ -165,7 +165,7 @@ impl CategoryReport {
     }
 }
 
-fn moment_answer(moment: &MomentMemory, rows: usize) -> MomentAnswer {
+fn moment_to_answer(moment: &MomentMemory, rows: usize) -> MomentAnswer {
     let category = |row: &PieceGroup| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
@@ -179,12 +179,12 @@ fn moment_answer(moment: &MomentMemory, rows: usize) -> MomentAnswer {
         requested_bytes: moment.bytes,
         requested_bytes_error: moment.error.answer(),
         categories: moment.categories.iter().map(category).collect(),
-        modules: groups_answer(&moment.modules, rows),
-        operators: groups_answer(&moment.operators, rows),
+        modules: groups_to_answer(&moment.modules, rows),
+        operators: groups_to_answer(&moment.operators, rows),
     }
 }
 
-fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
+fn groups_to_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
     let group = |row: &PieceGroup| GroupAnswer {
         name: NameAnswer::from_text(&row.name),
@@ -192,7 +192,7 @@ fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
         requested_bytes_error: row.error.answer(),
         count: row.pieces,
         count_error: row.count_error.answer(),
-        category_bytes: by_category(&row.by_category),
+        category_bytes: bytes_by_category(&row.by_category),
     };
     let others = PieceGroup::sum_of(rest);
     GroupsAnswer {
@@ -207,7 +207,7 @@ fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     }
 }
 
-fn phase_answer(row: &PhaseRow) -> PhaseAnswer {
+fn phase_to_answer(row: &PhaseRow) -> PhaseAnswer {
     PhaseAnswer {
         phase: row.part.name(),
         obtained_bytes: row.obtained_bytes,
@@ -216,7 +216,7 @@ fn phase_answer(row: &PhaseRow) -> PhaseAnswer {
         freed_bytes_error: row.errors.freed_bytes.answer(),
         left_bytes: row.left_bytes(),
         left_bytes_error: row.errors.left_bytes.answer(),
-        left_category_bytes: by_category(&row.left),
+        left_category_bytes: bytes_by_category(&row.left),
         highest_bytes: row.highest_bytes,
         highest_bytes_error: row.errors.highest_bytes.answer(),
     }

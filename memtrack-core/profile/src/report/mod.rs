@@ -180,7 +180,7 @@ impl CategoryReport {
             duration_ns: span.map_or(0, |(first, last)| last.abs_diff(first)),
             changes: profile.changes().iter().filter(|change| change.device == device).count() as u64,
             moments: memory,
-            phases: phases(profile, device, &pieces, &places),
+            phases: build_phases(profile, device, &pieces, &places),
             repairs,
             is_compat: profile.is_compat(),
         }
@@ -198,8 +198,9 @@ fn memory_at(
     let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let attribution = profile.attribution();
     // All reports on a recording place its peak at the same moment.
-    let record =
-        attribution.filter(|_| at == ReportMoment::Peak).and_then(|attribution| attribution.peak(device));
+    let record = attribution
+        .filter(|_| at == ReportMoment::Peak)
+        .and_then(|attribution| attribution.peak_record(device));
     let (moment, time_ns) = match at {
         ReportMoment::Peak => (
             "peak",
@@ -247,7 +248,7 @@ fn memory_at(
             attribution.peak_error(device).map(|peak| KnownTotal::of(peak.high, &all.bytes))
         }
         (ReportMoment::End, Some(attribution)) => {
-            attribution.at_end(device).map(|counted| KnownTotal::of(counted.bytes as f64, &all.bytes))
+            attribution.count_at_end(device).map(|counted| KnownTotal::of(counted.bytes as f64, &all.bytes))
         }
         _ => None,
     };
@@ -272,7 +273,7 @@ fn memory_at(
             }
         }
         ReportMoment::End => {
-            if let Some(counted) = attribution.and_then(|attribution| attribution.at_end(device)) {
+            if let Some(counted) = attribution.and_then(|attribution| attribution.count_at_end(device)) {
                 memory.replace_sum((counted.bytes, counted.bytes_error), Some(counted.blocks));
             }
         }
@@ -339,14 +340,15 @@ impl Tally {
     ) -> PieceGroup {
         let Self { mut row, bytes, blocks } = self;
         row.bytes = whole.rounded(&bytes, row.bytes);
-        row.error = error(row.bytes, attribution.map(|of| whole.part(of.bytes(device, &bytes), &bytes)));
-        row.count_error = error(row.pieces, attribution.map(|of| of.blocks(device, &blocks)));
+        row.error =
+            estimate_error(row.bytes, attribution.map(|of| whole.part(of.bytes(device, &bytes), &bytes)));
+        row.count_error = estimate_error(row.pieces, attribution.map(|of| of.blocks(device, &blocks)));
         row
     }
 }
 
 /// Returns the error of a number. If no sampled blocks contributed to it, it is exact.
-fn error(number: u64, estimate: Option<Estimate>) -> Estimate {
+fn estimate_error(number: u64, estimate: Option<Estimate>) -> Estimate {
     estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }
 
@@ -371,7 +373,12 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
     }
 }
 
-fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: &Places) -> Vec<PhaseRow> {
+fn build_phases(
+    profile: &Profile<'_>,
+    device: DeviceIndex,
+    pieces: &[Piece],
+    places: &Places,
+) -> Vec<PhaseRow> {
     let mut rows = StepPart::ALL.map(|part| PhaseRow { part, ..PhaseRow::default() });
     // The allocated, freed and remaining bytes of each phase.
     let mut sums = [[Sum::default(); 3]; StepPart::ALL.len()];
@@ -413,7 +420,8 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
     });
     let attribution = profile.attribution().filter(|attribution| attribution.is_estimate(device));
     for (row, (sums, highest_ns)) in rows.iter_mut().zip(sums.iter().zip(highest_ns)) {
-        let estimate = |number: u64, sum: &Sum| error(number, attribution.map(|of| of.bytes(device, sum)));
+        let estimate =
+            |number: u64, sum: &Sum| estimate_error(number, attribution.map(|of| of.bytes(device, sum)));
         let mut highest = Sum::default();
         if attribution.is_some() {
             let live = pieces.iter().filter(|piece| piece.is_live_at(highest_ns));

@@ -9,9 +9,9 @@ use std::fmt::{self, Write};
 /// The default line width, in characters.
 const DEFAULT_WIDTH: usize = 120;
 /// The width of a row in characters, not counting the name.
-const NUMBERS: usize = 54;
+const NUMBERS_WIDTH: usize = 54;
 /// The extra width of a row whose numbers have errors.
-const ERRORS: usize = 13;
+const ERRORS_WIDTH: usize = 13;
 
 impl CategoryReport {
     /// Formats the report as text with at most `rows` modules and operators for each moment. Lines have at
@@ -22,7 +22,7 @@ impl CategoryReport {
         let _ = self.write(
             &mut text,
             rows,
-            width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS).max(24)),
+            width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS_WIDTH).max(24)),
         );
         text
     }
@@ -33,7 +33,7 @@ impl CategoryReport {
             "{}: {} over {}",
             printable(&self.device),
             counted(self.changes, "change"),
-            human_time(self.duration_ns)
+            format_time(self.duration_ns)
         )?;
         for moment in &self.moments {
             out.push('\n');
@@ -65,12 +65,17 @@ impl fmt::Display for CategoryReport {
 
 fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: usize) -> fmt::Result {
     let when = match moment.moment {
-        "peak" => format!("At the peak, {} after the start", human_time(moment.after_ns)),
+        "peak" => format!("At the peak, {} after the start", format_time(moment.after_ns)),
         "end" => "At the end".to_owned(),
-        _ => format!("{} after the start", human_time(moment.after_ns)),
+        _ => format!("{} after the start", format_time(moment.after_ns)),
     };
     if moment.error.is_exact() {
-        writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(moment.bytes), grouped(moment.bytes))?;
+        writeln!(
+            out,
+            "{when}: {} requested ({} bytes)",
+            human_bytes(moment.bytes),
+            group_digits(moment.bytes)
+        )?;
     } else {
         writeln!(
             out,
@@ -83,7 +88,7 @@ fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: 
     }
     let mut rows = moment.categories.iter().chain(&moment.modules).chain(&moment.operators);
     let are_estimates = rows.any(|row| !row.error.is_exact() || !row.count_error.is_exact());
-    let room = if are_estimates { room.saturating_sub(ERRORS).max(24) } else { room };
+    let room = if are_estimates { room.saturating_sub(ERRORS_WIDTH).max(24) } else { room };
     write_head(out, "category", 20, are_estimates)?;
     out.push('\n');
     for row in &moment.categories {
@@ -181,7 +186,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
 }
 
 /// Formats a duration using a suitable unit.
-pub(crate) fn human_time(ns: u64) -> String {
+pub(crate) fn format_time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
@@ -191,7 +196,7 @@ pub(crate) fn human_time(ns: u64) -> String {
 }
 
 /// Formats a number with commas between groups of three digits.
-pub(crate) fn grouped(number: u64) -> String {
+pub(crate) fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.chars().enumerate() {

@@ -218,7 +218,7 @@ fn single_finding(advice: &Advice, kind: Kind) -> Finding {
 }
 
 #[test]
-fn memory_allocated_early_is_allocated_later() {
+fn early_allocation_is_moved_later() {
     let steps = Steps::new(
         vec![
             op("table", &[], &[1]),
@@ -239,7 +239,7 @@ fn memory_allocated_early_is_allocated_later() {
 }
 
 #[test]
-fn the_saving_follows_from_the_new_peak_not_from_the_size_of_the_block() {
+fn saving_follows_from_new_peak_not_block_size() {
     // Without the first block, the second peak is higher.
     let steps = Steps::new(
         vec![
@@ -262,7 +262,7 @@ fn the_saving_follows_from_the_new_peak_not_from_the_size_of_the_block() {
 }
 
 #[test]
-fn nothing_is_promised_if_as_much_is_allocated_at_another_moment() {
+fn no_saving_is_promised_if_another_peak_is_as_high() {
     // The two peaks need different changes.
     let steps = Steps::new(
         vec![
@@ -286,7 +286,7 @@ fn nothing_is_promised_if_as_much_is_allocated_at_another_moment() {
 }
 
 #[test]
-fn every_instance_of_a_line_is_changed() {
+fn every_instance_of_line_is_changed() {
     // The same block lies idle at the peak of each of two steps.
     let step = |number: u64| {
         let (held, big) = (10 * number + 1, 10 * number + 2);
@@ -392,7 +392,7 @@ fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) ->
 }
 
 #[test]
-fn recomputing_a_module_lowers_the_peak_by_the_promised_amount() {
+fn recomputing_module_lowers_peak_by_promised_amount() {
     let steps = layers();
     let advice = steps.advice();
     assert_eq!(advice.peak_bytes, steps.peak());
@@ -431,7 +431,7 @@ fn similar_layers_are_one_finding() {
 }
 
 #[test]
-fn an_input_needed_for_recomputation_is_counted_until_then() {
+fn input_needed_for_recomputation_is_counted_until_recomputed() {
     // Nothing else keeps the input of the second layer.
     let without_input = |mut steps: Steps, free_after: usize| {
         for step in &mut steps.steps {
@@ -459,7 +459,7 @@ fn an_input_needed_for_recomputation_is_counted_until_then() {
 }
 
 #[test]
-fn a_module_that_overwrites_its_input_is_not_recomputed() {
+fn module_that_overwrites_its_input_is_not_recomputed() {
     for is_overwritten in [false, true] {
         let mut program = Program::default();
         program.tensor(0, 0x100, 10);
@@ -572,7 +572,7 @@ fn memory_kept_from_step_to_step_gets_specific_advice() {
 }
 
 #[test]
-fn a_finding_names_the_line_of_the_programs_own_code() {
+fn finding_names_line_in_program_code() {
     let mut program = Program::default();
     program.line(
         r#"{"ev":"stack","s":3,"frames":[{"file":"","line":0,"name":"<built-in method zeros>"},{"file":"torch/nn/init.py","line":7,"name":"zeros"},{"file":"/env/lib/python3.11/site-packages/helper.py","line":2,"name":"h"},{"file":"train.py","line":42,"name":"make_mask"},{"file":"train.py","line":9,"name":"main"}]}"#,
@@ -599,7 +599,7 @@ fn a_finding_names_the_line_of_the_programs_own_code() {
 }
 
 #[test]
-fn a_trace_without_findings_is_reported_as_such() {
+fn trace_without_findings_is_reported_as_such() {
     let mut program = Program::default();
     program.alloc(0x100, 64);
     let advice = advice(&program);
@@ -631,7 +631,7 @@ fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
 }
 
 #[test]
-fn advice_fits_the_device() {
+fn advice_fits_device() {
     let sentence = |device, others| {
         let all = advice(&idle_parameter(device, 4000, others));
         let is_parameter = |finding: &&Finding| finding.category == Category::Parameter;
@@ -654,7 +654,7 @@ fn advice_fits_the_device() {
 }
 
 #[test]
-fn advice_begins_with_the_largest_parts_of_the_peak_and_omits_negligible_savings() {
+fn advice_begins_with_largest_parts_of_peak_and_omits_negligible_savings() {
     let all = advice(&idle_parameter("cpu", 100, ""));
     assert_eq!(all.peak_bytes, 20_100);
     let largest: Vec<_> = all.largest.iter().map(|part| (part.name.as_str(), part.bytes)).collect();

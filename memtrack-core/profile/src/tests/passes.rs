@@ -16,7 +16,7 @@ const G: u64 = 0x600;
 const M: u64 = 0x700;
 
 /// Returns a training step with a weight and its gradient, where `y = w x` and `dw = x dy`.
-fn step(named: bool) -> Program {
+fn training_step(named: bool) -> Program {
     let mut program = Program::default();
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
@@ -50,7 +50,7 @@ fn expect(program: &Program, address: u64, version: u32, category: impl Into<Opt
 
 #[test]
 fn accumulated_tensors_are_gradients() {
-    expect(&step(true), G, 0, Category::Gradient);
+    expect(&training_step(true), G, 0, Category::Gradient);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn tensors_registered_as_gradients_are_gradients() {
 
 #[test]
 fn memory_that_one_operator_allocates_and_frees_is_temporary() {
-    let mut program = step(true);
+    let mut program = training_step(true);
     program.op("mul", &[Reads(2)], |inner| {
         inner.alloc_tensor(9, 0x900, 8);
         inner.op("fill_", &[Writes(9)], |_| {});
@@ -74,7 +74,7 @@ fn memory_that_one_operator_allocates_and_frees_is_temporary() {
 }
 
 #[test]
-fn a_modules_tensors_are_parameters() {
+fn module_tensors_are_parameters() {
     let mut program = Program::default();
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
@@ -86,30 +86,30 @@ fn a_modules_tensors_are_parameters() {
 }
 
 #[test]
-fn tensors_that_lead_to_a_gradient_without_depending_on_one_are_inputs() {
-    expect(&step(true), X, 0, Category::Input);
+fn tensors_that_lead_to_gradient_without_depending_on_one_are_inputs() {
+    expect(&training_step(true), X, 0, Category::Input);
 }
 
 #[test]
 fn without_modules_parameters_are_found_by_data_flow() {
-    let mut program = step(false);
+    let mut program = training_step(false);
     program.op("add_", &[Writes(0), Reads(5)], |_| {});
     expect(&program, W, 0, Category::Parameter);
     expect(&program, W, 1, Category::Parameter);
     // Unless an optimizer step writes the weight, it cannot be distinguished from an input.
-    expect(&step(false), W, 0, Category::Input);
+    expect(&training_step(false), W, 0, Category::Input);
 }
 
 #[test]
 fn tensors_made_from_inputs_and_parameters_are_activations() {
-    let program = step(true);
+    let program = training_step(true);
     expect(&program, Y, 0, Category::Activation);
     expect(&program, SEED, 0, Category::Activation);
 }
 
 #[test]
-fn tensors_that_an_optimizer_keeps_are_its_state() {
-    let mut program = step(true);
+fn tensors_that_optimizer_keeps_are_its_state() {
+    let mut program = training_step(true);
     program.alloc_tensor(6, M, 64);
     program.op("mul_", &[Writes(6), Reads(5)], |_| {});
     program.optimizer(0, 5, 6);
@@ -118,12 +118,12 @@ fn tensors_that_an_optimizer_keeps_are_its_state() {
 }
 
 #[test]
-fn intermediate_results_of_the_backward_pass_are_autograd_detail() {
-    expect(&step(true), D, 0, Category::AutogradDetail);
+fn intermediate_results_of_backward_pass_are_autograd_detail() {
+    expect(&training_step(true), D, 0, Category::AutogradDetail);
 }
 
 #[test]
-fn buffers_have_a_category_only_in_tolerant_mode() {
+fn buffers_have_category_only_in_tolerant_mode() {
     let mut program = Program::default();
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
@@ -137,8 +137,8 @@ fn buffers_have_a_category_only_in_tolerant_mode() {
 }
 
 #[test]
-fn memory_that_an_optimizers_step_does_not_keep_has_a_separate_category() {
-    let mut program = step(true);
+fn memory_freed_by_optimizer_step_has_separate_category() {
+    let mut program = training_step(true);
     program.phase("optimizer", |inner| {
         inner.op("sqrt", &[Reads(5)], |inner| inner.alloc_tensor(7, 0x700, 64));
         inner.op("add_", &[Writes(0), Reads(7)], |_| {});

@@ -42,7 +42,7 @@ fn files_that_are_not_traces_are_rejected() {
 }
 
 #[test]
-fn errors_name_the_line_that_contradicts_the_format() {
+fn errors_name_line_that_contradicts_format() {
     let other = TENSOR.replace("0x10", "0x20");
     let renamed = OP.replace("\"f\"", "\"g\"");
     let early = OP.replace("\"id\":0", "\"id\":1").replace("\"parent\":null", "\"parent\":1");
@@ -113,7 +113,7 @@ fn unknown_records_and_fields_are_skipped() {
 }
 
 #[test]
-fn a_truncated_compressed_trace_is_read_up_to_its_end() {
+fn truncated_compressed_trace_is_read_up_to_its_end() {
     let mut program = Program::default();
     program.tensor(0, 0x100, 8);
     for _ in 0..2000 {
@@ -132,7 +132,7 @@ fn a_truncated_compressed_trace_is_read_up_to_its_end() {
 }
 
 #[test]
-fn the_sizes_of_a_line_and_of_a_trace_are_limited() {
+fn sizes_of_line_and_of_trace_are_limited() {
     let content = format!("{HEADER}\n{{\"ev\":\"mark\",\"ts\":1,\"name\":\"{}\"}}\n", "x".repeat(17 << 20));
     assert_rejected(&content, Mode::Tolerant, "line 2: longer than 16 MiB");
     let short = file(&[OP, OP.replace("\"id\":0", "\"id\":1").as_str()]);
@@ -142,7 +142,7 @@ fn the_sizes_of_a_line_and_of_a_trace_are_limited() {
 }
 
 #[test]
-fn reading_stops_if_a_file_unpacks_to_or_takes_far_more_than_its_size() {
+fn reading_stops_if_file_unpacks_to_or_takes_far_more_than_its_size() {
     let packed = |content: &mut dyn Iterator<Item = Vec<u8>>| {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         gzip.write_all(format!("{HEADER}\n").as_bytes()).unwrap();

@@ -63,7 +63,7 @@ fn with_tensors(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorL
 }
 
 /// Returns a training step that runs on one thread and has a parameter, an operator and a gradient.
-fn step() -> Snapshot {
+fn recorded_step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [
         (10, 1, with_tensors(OperatorLine::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
@@ -90,8 +90,8 @@ fn step() -> Snapshot {
 }
 
 #[test]
-fn each_event_has_the_category_of_its_memory() {
-    let snapshot = step();
+fn each_event_has_category_of_its_memory() {
+    let snapshot = recorded_step();
     let categories = categories(&snapshot).unwrap();
     let of_event: Vec<_> = (0..snapshot.events.len()).map(|row| categories.of_event(row)).collect();
     let expected = ["parameter", "input", "activation", "gradient", "activation", "optimizer_state"];
@@ -99,7 +99,7 @@ fn each_event_has_the_category_of_its_memory() {
 }
 
 #[test]
-fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
+fn memory_keeps_its_category_if_free_of_its_predecessor_was_not_recorded() {
     let lines = [
         (10, 1, OperatorLine::enter(BACKWARD)),
         (30, 1, OperatorLine::leave(BACKWARD)),
@@ -117,7 +117,7 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
 }
 
 /// Returns a recording's category report and advice, both with the recording's attribution.
-fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Advice) {
+fn build_reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Advice) {
     let recorded = operator_trace(snapshot).unwrap();
     let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
     let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().with_attribution(&attribution);
@@ -128,7 +128,7 @@ fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Ad
 /// Returns a training step with sampled blocks. The blocks of the gradient and the optimizer state were not
 /// sampled, and the operator's block represents many others.
 fn sampled_step() -> Snapshot {
-    let whole = step();
+    let whole = recorded_step();
     let mut snapshot = Snapshot {
         scopes: whole.scopes,
         threads: whole.threads,
@@ -148,9 +148,9 @@ fn sampled_step() -> Snapshot {
 }
 
 #[test]
-fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
+fn sample_counts_for_blocks_that_it_represents_and_has_error() {
     let snapshot = sampled_step();
-    let (report, advice) = reports(&snapshot, &[ReportMoment::Peak]);
+    let (report, advice) = build_reports(&snapshot, &[ReportMoment::Peak]);
     let weighed = snapshot.weighed_event(2);
     assert!(weighed.estimated && weighed.bytes > 1000, "{weighed:?}");
     let held = &report.moments[0];
@@ -168,14 +168,14 @@ fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
 
 #[test]
 fn tensors_in_unsampled_blocks_are_not_live_forever() {
-    let (report, _) = reports(&sampled_step(), &[ReportMoment::End]);
+    let (report, _) = build_reports(&sampled_step(), &[ReportMoment::End]);
     let names: Vec<&str> = report.moments[0].categories.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["PARAMETER", "INPUT"], "{report}");
     // If every block is recorded, a tensor without an allocation is older than the recording.
     let mut exact = sampled_step();
     (exact.sampling, exact.meta.sample_threshold_bytes) = (None, 0);
     exact.events.flags.fill(EventFlags::default());
-    let (report, _) = reports(&exact, &[ReportMoment::End]);
+    let (report, _) = build_reports(&exact, &[ReportMoment::End]);
     let all = [Category::Parameter, Category::OptimizerState, Category::Input, Category::Gradient];
     assert_eq!(
         report.moments[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(),
@@ -185,9 +185,9 @@ fn tensors_in_unsampled_blocks_are_not_live_forever() {
 }
 
 #[test]
-fn operators_of_a_recording_and_its_trace_are_named_as_in_top() {
-    let snapshot = step();
-    let (of_recording, _) = reports(&snapshot, &[ReportMoment::Peak]);
+fn operators_of_recording_and_its_trace_are_named_as_in_top() {
+    let snapshot = recorded_step();
+    let (of_recording, _) = build_reports(&snapshot, &[ReportMoment::Peak]);
     let trace = operator_trace(&snapshot).unwrap().trace;
     let profile = analyse(&trace, Mode::Tolerant).unwrap();
     let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[ReportMoment::Peak], Repairs::default());
@@ -199,7 +199,7 @@ fn operators_of_a_recording_and_its_trace_are_named_as_in_top() {
 }
 
 #[test]
-fn memory_allocated_while_a_future_is_suspended_is_not_attributed_to_it() {
+fn memory_allocated_while_future_is_suspended_is_not_attributed_to_it() {
     let lines = [
         (10, 1, OperatorLine::enter(ROOT)),
         (11, 1, OperatorLine::enter(OPERATOR)),
@@ -225,11 +225,11 @@ fn memory_allocated_while_a_future_is_suspended_is_not_attributed_to_it() {
 }
 
 #[test]
-fn a_log_with_any_byte_changed_gives_a_valid_trace() {
-    let sound = step();
+fn log_with_any_byte_changed_gives_valid_trace() {
+    let sound = recorded_step();
     for place in 0..sound.operators.pieces[0].lines.len() {
         for change in [1, 0x10, 0x7f, 0x80, 0xff] {
-            let mut snapshot = step();
+            let mut snapshot = recorded_step();
             snapshot.operators.pieces[0].lines[place] ^= change;
             let trace = operator_trace(&snapshot).unwrap().trace;
             let mut file = Vec::new();

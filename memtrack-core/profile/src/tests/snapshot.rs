@@ -34,7 +34,7 @@ fn replay(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
 }
 
 #[test]
-fn events_add_up_to_the_bytes_of_each_category() {
+fn events_add_up_to_bytes_of_each_category() {
     let read = read(&include_bytes!("vector.optrace.jsonl")[..], Mode::Tolerant, 1 << 20).unwrap();
     let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
     let device = profile.devices()[0];
@@ -57,7 +57,7 @@ fn events_add_up_to_the_bytes_of_each_category() {
 }
 
 #[test]
-fn a_change_of_category_is_a_free_and_an_allocation() {
+fn change_of_category_is_free_and_allocation() {
     let mut program = Program::default();
     program.tensor(0, 0x100, 64);
     program.tensor(1, 0x200, 32);

@@ -94,36 +94,36 @@ fn recorded_category(address: u64) -> (Category, Option<Rule>) {
 }
 
 #[test]
-fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
+fn memory_that_operator_keeps_for_backward_pass_is_activation() {
     assert_eq!(recorded_category(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
     // Data flow finds this category.
     assert_eq!(recorded_category(OUT), (Category::Activation, None));
 }
 
 #[test]
-fn memory_that_an_operator_frees_is_temporary() {
+fn memory_that_operator_frees_is_temporary() {
     assert_eq!(recorded_category(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
 }
 
 #[test]
-fn memory_made_inside_a_module_is_not_an_input() {
+fn memory_made_inside_module_is_not_input() {
     assert_eq!(recorded_category(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
 }
 
 #[test]
-fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
+fn unregistered_memory_made_inside_module_is_not_parameter() {
     assert_eq!(recorded_category(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
     assert_eq!(category_and_rule("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
-fn memory_made_by_the_backward_pass_is_a_detail_unless_it_is_a_gradient() {
+fn backward_memory_is_autograd_detail_unless_gradient() {
     assert_eq!(recorded_category(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
     assert_eq!(recorded_category(G), (Category::Gradient, None));
 }
 
 #[test]
-fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not() {
+fn memory_that_optimizer_keeps_is_state() {
     assert_eq!(
         category_and_rule(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
@@ -132,7 +132,7 @@ fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not(
 }
 
 #[test]
-fn a_forward_pass_keeps_activations_until_they_are_freed() {
+fn forward_pass_keeps_activations_until_they_are_freed() {
     assert_eq!(
         category_and_rule(PRODUCER, Mode::Tolerant, CACHE),
         (Category::Activation, Some(Rule::ForwardKeeps))
@@ -180,7 +180,7 @@ fn operators_that_report_no_tensors_can_have_temporaries() {
 }
 
 #[test]
-fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
+fn results_of_inner_operators_are_temporaries_of_outer_one() {
     let found = in_operators_without_tensors(&[OUT, SUM], |program| {
         program.tensor(1, X, 32);
         program.op_without_tensors("block", |outer| {
@@ -194,7 +194,7 @@ fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
 }
 
 #[test]
-fn activations_inside_an_operator_around_a_whole_step_are_not_temporaries() {
+fn activations_inside_operator_around_whole_step_are_not_temporaries() {
     let found = in_operators_without_tensors(&[KEPT, BACK], |program| {
         program.op_without_tensors("train_step", |step| {
             step.phase("forward", |forward| {
@@ -214,7 +214,7 @@ fn activations_inside_an_operator_around_a_whole_step_are_not_temporaries() {
 }
 
 #[test]
-fn these_rules_do_not_apply_to_other_traces_or_in_compat_mode() {
+fn stated_rules_do_not_apply_to_other_traces_or_in_compat_mode() {
     for address in [KEPT, INSIDE, BACK, TEMP, STRAY] {
         for (producer, mode) in [("torch", Mode::Tolerant), (PRODUCER, Mode::Compat)] {
             let (category, rule) = category_and_rule(producer, mode, (1 << 16) + address);

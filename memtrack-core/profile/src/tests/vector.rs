@@ -15,25 +15,25 @@ fn trace(mode: Mode) -> OperatorTrace {
     read.trace
 }
 
-fn raw(profile: &Profile<'_>) -> Value {
+fn raw_export(profile: &Profile<'_>) -> Value {
     let mut raw = Vec::new();
     write_raw(profile, DeviceIndex(0), &mut raw).unwrap();
     serde_json::from_slice(&raw).unwrap()
 }
 
 #[test]
-fn both_exports_are_those_of_the_specification() {
+fn both_exports_match_specification() {
     let trace = trace(Mode::Compat);
     let profile = analyse(&trace, Mode::Compat).unwrap();
     let wanted: Value = serde_json::from_str(include_str!("vector.raw.json")).unwrap();
-    assert_eq!(raw(&profile), wanted);
+    assert_eq!(raw_export(&profile), wanted);
     let mut coalesced = Vec::new();
     CoalescedTimeline::of(&profile, DeviceIndex(0)).write(&mut coalesced).unwrap();
     assert_eq!(String::from_utf8(coalesced).unwrap(), include_str!("vector.json").trim_end());
 }
 
 #[test]
-fn ids_sizes_and_categories_are_those_of_the_specification() {
+fn ids_sizes_and_categories_match_specification() {
     let trace = trace(Mode::Compat);
     let profile = analyse(&trace, Mode::Compat).unwrap();
     // Each entry is the allocation id, the tensor and the bytes.
@@ -76,11 +76,11 @@ fn ids_sizes_and_categories_are_those_of_the_specification() {
 }
 
 #[test]
-fn a_trace_without_damage_needs_no_repair_and_has_the_same_memory() {
+fn trace_without_damage_needs_no_repair_and_has_same_memory() {
     let (compat, tolerant) = (trace(Mode::Compat), trace(Mode::Tolerant));
     let compat = analyse(&compat, Mode::Compat).unwrap();
     let tolerant = analyse(&tolerant, Mode::Tolerant).unwrap();
     assert!(tolerant.repairs().is_empty(), "{}", tolerant.repairs());
-    assert_eq!(raw(&compat), raw(&tolerant));
+    assert_eq!(raw_export(&compat), raw_export(&tolerant));
     assert_eq!(category_in(&tolerant, 0x300, 1), Some(Category::Activation));
 }

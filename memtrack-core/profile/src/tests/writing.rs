@@ -24,7 +24,7 @@ fn program() -> Program {
 }
 
 #[test]
-fn a_trace_that_is_written_and_read_is_the_same() {
+fn written_trace_is_read_back_unchanged() {
     let first = program().read(Mode::Tolerant);
     assert!(first.repairs.is_empty(), "{}", first.repairs);
     let mut file = Vec::new();
@@ -43,7 +43,7 @@ fn a_trace_that_is_written_and_read_is_the_same() {
 }
 
 #[test]
-fn a_file_is_compressed_by_its_name() {
+fn file_name_determines_compression() {
     let folder = std::env::temp_dir().join(format!("memtrack-optrace-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let trace = program().read(Mode::Tolerant).trace;

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_have_a_sign_and_their_error() {
+    fn differences_have_sign_and_their_error() {
         let shown = |before, after| Change { before, after }.format_bytes();
         assert_eq!(shown(exact(1 << 30), exact(4 << 30)), "+3.00 GiB");
         assert_eq!(shown(exact(2048), exact(1024)), "−1.0 KiB");

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_match_as_people_expect() {
+    fn globs_match_paths_and_wildcards() {
         for (glob, text, expected) in [
             ("a::*", "a::b::c", true),
             ("a::*", "ab::c", false),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_function_of_a_library_names_the_operator() {
+    fn innermost_function_of_library_names_operator() {
         let stack = [
             "alloc::vec::Vec<T>::with_capacity",
             "candle_core::storage::Storage::matmul",
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_of_burn_has_one_name_in_all_backends_and_forms() {
+    fn operator_of_burn_has_one_name_in_all_backends_and_forms() {
         let dispatch = [
             "burn_dispatch::ops::tensor::<impl burn_backend::backend::ops::tensor::FloatTensorOps<burn_dispatch::backend::Dispatch> for burn_dispatch::backend::Dispatch>::float_sqrt",
             "burn_tensor::tensor::api::float::<impl burn_tensor::tensor::api::base::Tensor<_,K>>::sqrt",
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_of_other_libraries_are_the_functions_that_users_call() {
+    fn operators_of_other_libraries_are_functions_that_users_call() {
         for (stack, name) in [
             (
                 &["<candle_core::tensor::Tensor>::zeros_impl", "<candle_core::tensor::Tensor>::zeros"][..],
@@ -586,14 +586,14 @@ mod tests {
     }
 
     #[test]
-    fn a_library_takes_precedence_over_the_layer_below_it() {
+    fn library_takes_precedence_over_layer_below_it() {
         let stack =
             ["cudarc::driver::safe::core::CudaStream::alloc", "tch::wrappers::tensor::Tensor::matmul"];
         assert_eq!(Patterns::default().name(stack).as_deref(), Some("tch.matmul"));
     }
 
     #[test]
-    fn the_layers_below_name_their_caller() {
+    fn layers_below_name_their_caller() {
         let stack = [
             "cuMemAllocAsync",
             "cudarc::driver::sys::cuMemAllocAsync",

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_wrap_between_words_where_a_page_does_not_fit() {
+    fn lines_wrap_between_words_where_page_does_not_fit() {
         let text = "peak +1.0 MiB: train.py:14 softmax\n\nUnchanged: 1 group.\n";
         assert_eq!(wrap(text, Some(20)), "peak +1.0 MiB:\n  train.py:14\n  softmax\n\nUnchanged: 1 group.\n");
         assert_eq!(wrap(text, Some(MAX_WRAP_WIDTH)), text);

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_of_a_sampled_heap_is_a_few_percent_below_the_truth_and_never_above() {
+    fn sampled_peak_is_slightly_below_truth_and_never_above() {
         for seed in 1..=40 {
             let Program { snapshot, peak, .. } = simulate_program(seed, [0, 4, 6, 7][seed as usize % 4]);
             let found = peak_of(&snapshot);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_at_the_peak_contain_the_true_value_with_95_percent_confidence() {
+    fn intervals_at_peak_contain_true_value_with_95_percent_confidence() {
         let (mut within, mut all) = (0, 0);
         for seed in 1..=150 {
             let Program { snapshot, live, .. } = simulate_program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_count_the_interval_contains_the_true_peak() {
+    fn without_count_interval_contains_true_peak() {
         let mut within = 0;
         for seed in 1..=60 {
             let Program { mut snapshot, peak, .. } = simulate_program(seed, [0, 4, 6, 7][seed as usize % 4]);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_recording_keeps_the_counts_up_to_its_end() {
+    fn truncated_recording_keeps_counts_up_to_its_end() {
         for seed in 1..=20 {
             let Program { mut snapshot, peak, .. } = simulate_program(seed, 5);
             let whole = peak_of(&snapshot);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_recorded_before_the_first_reading_are_exact() {
+    fn blocks_recorded_before_first_reading_are_exact() {
         let mut snapshot = simulate_program(1, 5).snapshot;
         let mark = snapshot.counted_peak.as_mut().unwrap();
         mark.since_ticks = 5;
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_not_below_the_memory_held_at_the_end() {
+    fn peak_is_not_below_memory_held_at_end() {
         let mut snapshot = simulate_program(3, 5).snapshot;
         snapshot.counted_peak = None;
         snapshot.devices[0].allocated_bytes += 1 << 30;

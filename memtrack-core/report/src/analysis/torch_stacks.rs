@@ -193,7 +193,7 @@ mod tests {
     const WRAPPED: &str = "_wrapped_call_impl @ /v/torch/nn/modules/module.py:1779";
 
     #[test]
-    fn the_operator_is_what_python_called() {
+    fn operator_is_function_that_python_called() {
         let stack = [
             "at::detail::empty_cuda(c10::ArrayRef<long>)",
             "at::_ops::bmm::redispatch(c10::DispatchKeySet, at::Tensor const&)",
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpp_stack_reveals_the_backward_pass() {
+    fn cpp_stack_reveals_backward_pass() {
         let stack = [
             "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)",
             "torch::autograd::generated::ExpBackward0::apply(std::vector<at::Tensor>&&)",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_of_backward_and_optimizer_is_the_phase() {
+    fn innermost_of_backward_and_optimizer_is_phase() {
         let step = "wrapper @ /v/torch/optim/optimizer.py:533";
         let backward = "backward @ /v/torch/_tensor.py:566";
         assert_eq!(analyze(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_names_the_module_if_the_frame_has_one() {
+    fn class_names_module_if_frame_has_one() {
         let stack = [
             "Linear.forward @ /v/torch/nn/modules/linear.py:134",
             "Module._call_impl @ /v/torch/nn/modules/module.py:9",

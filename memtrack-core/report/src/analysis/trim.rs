@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn pytorchs_allocator_is_plumbing_and_its_operators_are_not() {
+    fn pytorch_allocator_is_plumbing_and_operators_are_not() {
         let frames = frames_named(&[
             "torch::unwind::unwind()",
             "torch::CapturedTraceback::gather(bool, bool, bool)",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_call_of_a_module_is_internal_on_every_system() {
+    fn module_call_is_internal_on_every_system() {
         for file in [
             "/v/site-packages/torch/nn/modules/module.py",
             "D:\\lm\\Lib\\site-packages\\torch\\nn\\modules\\module.py",
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_only_plumbing_is_kept() {
+    fn stack_of_only_plumbing_is_kept() {
         let frames = frames_named(&["__rust_alloc", "std::rt::lang_start"]);
         assert_eq!(informative_frames(&frames), &frames[..]);
         assert!(informative_frames(&[]).is_empty());
     }
 
     #[test]
-    fn a_generic_function_of_a_user_is_not_plumbing() {
+    fn generic_user_function_is_not_plumbing() {
         assert!(!is_plumbing("my::process::<alloc::vec::Vec<u8>>"));
         assert!(!is_plumbing("<my::Model as core::ops::Drop>::drop"));
         assert!(!is_plumbing("core_business::run"));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_of_memory_starts_at_zero_unless_the_values_are_far_from_it() {
+    fn memory_axis_starts_at_zero_unless_values_are_far_from_it() {
         assert_eq!(labels(&Axis::of_memory(0.3, 1.1)), ["0.0", "0.5", "1.0", "1.5"]);
         assert_eq!(
             labels(&Axis::of_memory(1000.0, 1010.0)),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_and_extreme_values_have_an_axis() {
+    fn flat_and_extreme_values_have_axis() {
         for (low, high) in
             [(0.0, 0.0), (5.0, 5.0), (-2.0, -2.0), (1e16, 1e16 + 2.0), (-1e300, 1e300), (1e-300, 2e-300)]
         {

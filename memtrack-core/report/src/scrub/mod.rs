@@ -297,7 +297,7 @@ mod tests {
     use memtrack_model::operators::{Dtype, TensorInfo};
 
     #[test]
-    fn the_log_of_operators_keeps_its_tensors_and_loses_its_names() {
+    fn log_of_operators_keeps_its_tensors_and_loses_its_names() {
         let tensor = TensorInfo::new(7, DeviceId::HOST, Dtype::Bf16, &[2, 3][..]).storage(0x7f00, 4096);
         let mut written = [
             OperatorLine::parameter(9, "SecretLayer", "blocks.3.secret"),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn private_parts_are_replaced_anywhere_in_a_name() {
+    fn private_parts_are_replaced_anywhere_in_name() {
         for (name, is_rust) in [
             ("secret::model::Secret<secret::T>::secret", true),
             ("alloc::vec::Vec<secret::Secret>::push", true),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_a_name_stays() {
+    fn form_of_name_stays() {
         use crate::analysis::trim::{is_allocator_entry, is_plumbing};
         let entry = scrub_name("<svc::Counting as core::alloc::global::GlobalAlloc>::alloc", true);
         assert!(is_allocator_entry(&entry), "{entry}");

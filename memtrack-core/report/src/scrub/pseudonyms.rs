@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_pseudonym_for_each_key() {
+    fn each_key_gives_name_one_pseudonym() {
         let (mut one, mut other) = (Pseudonyms::new("a"), Pseudonyms::new("b"));
         let name = one.pseudonym("function", "forward");
         assert_eq!(name, one.pseudonym("function", "forward"));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_a_number_twice_is_the_same_as_once() {
+    fn replacing_number_is_idempotent() {
         let names = Pseudonyms::new("k");
         let hidden = names.scrub_number(4242);
         assert!(hidden != 4242 && names.scrub_number(hidden) == hidden && hidden <= u64::from(u32::MAX));

@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_is_relative_to_the_beginning_and_has_the_enclosing_operators() {
+    fn peak_is_relative_to_beginning_and_has_enclosing_operators() {
         let peak = ReachedPeak::of(&recording(), DeviceId::HOST).unwrap();
         assert_eq!((peak.least_bytes, peak.most_bytes, peak.ticks), (3900.0, 3900.0, 2));
         assert_eq!(peak.operators, [ScopeId(3), ScopeId(2)]);
     }
 
     #[test]
-    fn without_the_oldest_events_the_peak_is_a_lower_bound() {
+    fn without_oldest_events_peak_is_lower_bound() {
         let mut snapshot = recording();
         snapshot.devices[0].dropped = 7;
         let peak = ReachedPeak::of(&snapshot, DeviceId::HOST).unwrap();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_equals_that_of_pytorch() {
+    fn text_equals_pytorch_text() {
         let summary = run(&[("a", 1.0), ("b", 1.5), ("c", 1.00001)]).summary(5).unwrap();
         assert_eq!(
             summary.to_string(),
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_record_is_only_a_baseline() {
+    fn first_record_is_only_baseline() {
         let stats = run(&[("a", 1.0), ("b", 1.5)]);
         assert_eq!(listed(&stats.summary(5).unwrap()), [("b", 0.5)]);
         assert_eq!(listed(&stats.summary_since(5, 0.25).unwrap()), [("a", 0.75), ("b", 0.5)]);
     }
 
     #[test]
-    fn the_last_record_of_a_name_counts_at_the_position_of_the_first() {
+    fn last_record_of_name_counts_at_position_of_first() {
         let stats = run(&[("x", 0.0), ("a", 5.0), ("b", 6.0), ("a", 7.0)]);
         assert_eq!(listed(&stats.summary(5).unwrap()), [("a", 1.0), ("b", 1.0)]);
     }
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn without_records_a_file_is_an_error_and_a_live_run_is_empty() {
+    fn file_without_records_is_error_and_live_run_is_empty() {
         let stats = TrackerStats::default();
         assert!(matches!(stats.summary(5), Err(StatsError::NoRecords)));
         assert_eq!(stats.summary_since(5, 0.0).unwrap().operators, []);
     }
 
     #[test]
-    fn the_operator_index_limits_the_series() {
+    fn operator_index_limits_series() {
         let mut stats = run(&[("a", 1.0), ("b", 1.5)]);
         stats.op_index = 0;
         assert_eq!(stats.summary(5).unwrap().operators, []);

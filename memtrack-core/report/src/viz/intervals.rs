@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_range_added_that_contains_an_address_is_found(
+        fn first_range_added_that_contains_address_is_found(
             ranges in prop::collection::vec((0i128..60, -1i128..20), 0..30),
         ) {
             let mut intervals = Intervals::default();

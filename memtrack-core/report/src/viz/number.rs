@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_printed_like_pytorchs() {
+    fn sizes_are_printed_as_in_pytorch() {
         for (bytes, text) in [
             (0, "0.0B"),
             (100, "100.0B"),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_shows_its_only_block_or_its_filled_share() {
+    fn page_shows_its_only_block_or_its_filled_share() {
         let half = PAGE_BYTES / 2;
         assert_eq!(draw_pages(3 * PAGE_BYTES, &[(0, half), (half, PAGE_BYTES)]).0, "*b ");
         assert_eq!(draw_pages(PAGE_BYTES, &[(0, half), (half, 1)]).0, "5");

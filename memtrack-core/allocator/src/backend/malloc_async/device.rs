@@ -1,8 +1,8 @@
 //! A device's default pool in the driver: allocations, frees and statistics.
 #![allow(unsafe_code)]
 
-use super::calls::{get, handle, set, wait_on};
-use crate::memory::cuda_context::{Context, check, failed, is_invalid_stream, with_context};
+use super::calls::{get_attribute, set_attribute, stream_handle, wait_on};
+use crate::memory::cuda_context::{Context, call_error, check, is_invalid_stream, with_context};
 use crate::memory::device_memory::DeviceError;
 use crate::settings::sizes::format_size;
 use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemoryError};
@@ -89,13 +89,13 @@ impl Device {
             // SAFETY: the out-parameter is a local variable, and the device belongs to the context.
             let code = unsafe { sys::cuDeviceGetDefaultMemPool(&raw mut pool, device) };
             check("cuDeviceGetDefaultMemPool", code)?;
-            set(pool, Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
+            set_attribute(pool, Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
             for reuse in [
                 Attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
                 Attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
                 Attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
             ] {
-                set(pool, reuse, 1)?;
+                set_attribute(pool, reuse, 1)?;
             }
             let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
             // SAFETY: the out-parameter is a local variable.
@@ -115,7 +115,8 @@ impl Device {
                 let mut address = 0;
                 // SAFETY: the out-parameter is a local variable; the client guarantees that the stream belongs to this
                 // device.
-                let code = unsafe { sys::cuMemAllocAsync(&raw mut address, size as usize, handle(stream)) };
+                let code =
+                    unsafe { sys::cuMemAllocAsync(&raw mut address, size as usize, stream_handle(stream)) };
                 check("cuMemAllocAsync", code).map(|()| address)
             })
         };
@@ -125,7 +126,7 @@ impl Device {
                 self.used += size;
                 Ok(address)
             }
-            Err(DeviceError::OutOfMemory) => Err(self.out_of_memory(size, stream)),
+            Err(DeviceError::OutOfMemory) => Err(self.out_of_memory_error(size, stream)),
             Err(error) => Err(error.into()),
         }
     }
@@ -178,11 +179,11 @@ impl Device {
     /// Resets the pool's peaks to the current values, which the driver does when a peak is set to 0.
     pub(super) fn reset_peaks(&mut self) -> Result<(), DeviceError> {
         let pool = self.start()?.pool as sys::CUmemoryPool;
-        set(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
-        set(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
+        set_attribute(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
+        set_attribute(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
     }
 
-    fn out_of_memory(&self, size: u64, stream: StreamId) -> AllocatorError {
+    fn out_of_memory_error(&self, size: u64, stream: StreamId) -> AllocatorError {
         let MemoryInfo { free_bytes: free, total_bytes: total, .. } = match self.memory_info() {
             Ok(info) => info,
             Err(error) => return error.into(),
@@ -222,7 +223,7 @@ impl Device {
                 };
                 // SAFETY: the driver allocated the memory, which has not been freed yet, and the client recorded all
                 // streams that use it.
-                let freed = unsafe { sys::cuMemFreeAsync(address, handle(last)) };
+                let freed = unsafe { sys::cuMemFreeAsync(address, stream_handle(last)) };
                 if !is_invalid_stream(freed) {
                     return check("cuMemFreeAsync", freed);
                 }
@@ -232,7 +233,7 @@ impl Device {
                     check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
                     check(
                         "cuMemFreeAsync",
-                        sys::cuMemFreeAsync(address, handle(StreamId(handles.freeing_stream as u64))),
+                        sys::cuMemFreeAsync(address, stream_handle(StreamId(handles.freeing_stream as u64))),
                     )
                 }
             })
@@ -251,7 +252,8 @@ impl Device {
 
     pub(super) fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
         self.with_context(|| {
-            let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
+            let (free, total) =
+                result::mem_get_info().map_err(|error| call_error("cuMemGetInfo", error.0))?;
             Ok(MemoryInfo::new(free as u64, total as u64))
         })
     }
@@ -265,7 +267,7 @@ impl Device {
             Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
             Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH,
         ]
-        .map(|attribute| get(pool as sys::CUmemoryPool, attribute));
+        .map(|attribute| get_attribute(pool as sys::CUmemoryPool, attribute));
         (stats.reserved_bytes.all.current, stats.reserved_bytes.all.peak) = (reserved?, reserved_high?);
         (stats.allocated_bytes.all.current, stats.allocated_bytes.all.peak) = (used?, used_high?);
         // The driver does not distinguish allocated memory from freed memory that a stream still uses.

@@ -4,9 +4,9 @@
 mod calls;
 mod device;
 
-use super::{Backend, OomObserver, checked_fraction, unsupported};
+use super::{Backend, OomObserver, check_fraction, unsupported_error};
 use crate::memory::cuda_context::device_count;
-use crate::settings::sizes::TOO_LARGE;
+use crate::settings::sizes::REQUEST_LIMIT;
 use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
 use device::{Device, REQUIRED_FUNCTIONS, UNKNOWN_POINTER};
@@ -32,13 +32,13 @@ impl CudaMallocAsync {
         Ok(Self { devices: devices? })
     }
 
-    fn device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device>, AllocatorError> {
+    fn lock_device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device>, AllocatorError> {
         let wrong = AllocatorError::InvalidDevice { device: device.0, devices: self.devices.len() };
         self.devices.get(usize::from(device.0)).map(lock).ok_or(wrong)
     }
 
     /// Locks and returns the device that allocated the block at an address.
-    fn owner(&self, address: u64) -> Result<MutexGuard<'_, Device>, AllocatorError> {
+    fn lock_owner(&self, address: u64) -> Result<MutexGuard<'_, Device>, AllocatorError> {
         let known = |device: &MutexGuard<'_, Device>| device.owns(address);
         let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER.into());
         self.devices.iter().map(lock).find(known).ok_or(unknown)
@@ -52,7 +52,7 @@ fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
 }
 
 fn unsupported_call<T>(what: &str) -> Result<T, AllocatorError> {
-    unsupported("cudaMallocAsync", what)
+    unsupported_error("cudaMallocAsync", what)
 }
 
 impl Backend for CudaMallocAsync {
@@ -66,8 +66,8 @@ impl Backend for CudaMallocAsync {
         device: DeviceId,
         stream: StreamId,
     ) -> Result<u64, AllocatorError> {
-        let mut locked = self.device(device)?;
-        if size >= TOO_LARGE {
+        let mut locked = self.lock_device(device)?;
+        if size >= REQUEST_LIMIT {
             return Err(AllocatorError::TooLarge);
         }
         if size == 0 {
@@ -87,7 +87,7 @@ impl Backend for CudaMallocAsync {
         if address == 0 {
             return Ok(());
         }
-        let mut device = self.owner(address)?;
+        let mut device = self.lock_owner(address)?;
         // Report the free while the device is locked, before another thread can allocate the memory.
         let freed = device.live_block(address).map(|live| (live.stream, live.size));
         if let Some((stream, size)) = freed {
@@ -100,7 +100,7 @@ impl Backend for CudaMallocAsync {
 
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError> {
         if address != 0 {
-            self.owner(address)?.record_stream(address, stream);
+            self.lock_owner(address)?.record_stream(address, stream);
         }
         Ok(())
     }
@@ -110,29 +110,29 @@ impl Backend for CudaMallocAsync {
     }
 
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
-        let mut device = self.device(device)?;
-        Ok(device.set_fraction(checked_fraction(fraction)?)?)
+        let mut device = self.lock_device(device)?;
+        Ok(device.set_fraction(check_fraction(fraction)?)?)
     }
 
     fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError> {
-        Ok(self.device(device)?.fraction()?)
+        Ok(self.lock_device(device)?.fraction()?)
     }
 
     fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError> {
-        Ok(self.device(device)?.statistics()?)
+        Ok(self.lock_device(device)?.statistics()?)
     }
 
     fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
-        Ok(self.device(device)?.reset_peaks()?)
+        Ok(self.lock_device(device)?.reset_peaks()?)
     }
 
     /// Has no effect, because the driver keeps no accumulated statistics.
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
-        self.device(device).map(drop)
+        self.lock_device(device).map(drop)
     }
 
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
-        Ok(self.device(device)?.memory_info()?)
+        Ok(self.lock_device(device)?.memory_info()?)
     }
 
     fn record_memory_history(&self, _options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {

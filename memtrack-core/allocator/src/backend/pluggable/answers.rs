@@ -2,7 +2,7 @@
 //! others fail, as in PyTorch.
 #![allow(unsafe_code)]
 
-use super::super::{Backend, OomObserver, checked_fraction, unsupported};
+use super::super::{Backend, OomObserver, check_fraction, unsupported_error};
 use super::Pluggable;
 use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemoryError, PoolAllocator};
@@ -12,7 +12,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::ffi::c_void;
 
 fn unsupported_call<T>(what: &str) -> Result<T, AllocatorError> {
-    unsupported("CUDAPluggableAllocator", what)
+    unsupported_error("CUDAPluggableAllocator", what)
 }
 
 impl Backend for Pluggable {
@@ -33,7 +33,7 @@ impl Backend for Pluggable {
             return Ok(0);
         }
         self.allocate_from_library(size, device, stream, true).ok_or_else(|| {
-            let error = out_of_memory(size, device, stream);
+            let error = out_of_memory_error(size, device, stream);
             caller::report_oom(&error);
             AllocatorError::OutOfMemory(Box::new(error))
         })
@@ -43,7 +43,7 @@ impl Backend for Pluggable {
         if address == 0 {
             return Ok(());
         }
-        let mut all = self.live();
+        let mut all = self.lock_live();
         let live = all.get(&address).filter(|live| live.is_block).copied();
         let unknown = || AllocatorError::Unsupported("Trying to free a pointer not allocated here".into());
         let live = live.ok_or_else(unknown)?;
@@ -70,7 +70,7 @@ impl Backend for Pluggable {
     }
 
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
-        let fraction = checked_fraction(fraction)?;
+        let fraction = check_fraction(fraction)?;
         if let Some(memory_fraction) = self.memory_fraction {
             // SAFETY: the caller of `set_memory_fraction_fn` guaranteed the type.
             unsafe { memory_fraction(fraction, device.0.into()) };
@@ -118,7 +118,7 @@ impl PoolAllocator for Pluggable {
     }
 
     fn release(&self, address: u64, _size: u64, _device: DeviceId, _stream: StreamId) {
-        let live = self.live().remove(&address);
+        let live = self.lock_live().remove(&address);
         if let Some(live) = live {
             self.free_live(address, live);
         }
@@ -126,7 +126,7 @@ impl PoolAllocator for Pluggable {
 }
 
 /// Returns the error for a null pointer from the library. PyTorch would carry on with the null pointer.
-fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
+fn out_of_memory_error(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).unwrap_or_default();
     OutOfMemoryError {
         facts: OutOfMemory::new(device, stream, size, info.free_bytes, info.total_bytes),

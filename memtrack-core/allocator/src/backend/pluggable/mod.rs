@@ -178,7 +178,7 @@ impl Pluggable {
         (base as u64, Some(size as u64))
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<u64, LiveMemory, FixedState>> {
+    fn lock_live(&self) -> MutexGuard<'_, HashMap<u64, LiveMemory, FixedState>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,7 +196,7 @@ impl Pluggable {
         if address == 0 {
             return None;
         }
-        self.live().insert(address, LiveMemory { size, device, stream, is_block });
+        self.lock_live().insert(address, LiveMemory { size, device, stream, is_block });
         if is_block {
             caller::report(Action::Alloc, device, stream, address, size);
         }
@@ -229,7 +229,7 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, PluggableErr
 
 impl Drop for Pluggable {
     fn drop(&mut self) {
-        let live = std::mem::take(&mut *self.live());
+        let live = std::mem::take(&mut *self.lock_live());
         live.into_iter().for_each(|(address, live)| self.free_live(address, live));
     }
 }

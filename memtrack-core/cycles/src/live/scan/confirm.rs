@@ -39,7 +39,7 @@ pub(super) struct Confirmation {
 
 /// Marks values that only seemed to be unreachable as held.
 pub(super) fn confirm(table: &mut Table) -> Confirmation {
-    let mut unreachable = garbage::unreachable(table);
+    let mut unreachable = garbage::find_unreachable(table);
     let mut confirmed =
         Confirmation { visits: 1, weak: Vec::new(), weak_counts: HashMap::default(), remarks: Vec::new() };
     let mut random = Random::new();
@@ -64,7 +64,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmation {
         }
         let is_last = confirmed.visits == wanted;
         let mut changed = visit_all(table, &unreachable, is_last.then_some(&mut confirmed));
-        let now = unreachable.iter().map(|&place| table.weak_now(place));
+        let now = unreachable.iter().map(|&place| table.weak_count(place));
         if confirmed.visits == 1 {
             weak_counts.resize(table.len(), 0);
             unreachable.iter().zip(now).for_each(|(&place, weak)| weak_counts[place as usize] = weak);
@@ -74,7 +74,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmation {
         }
         confirmed.visits += 1;
         if !changed.is_empty() {
-            garbage::mark(table, changed);
+            garbage::mark_reached(table, changed);
             unreachable.retain(|&place| !table.has(place, HELD));
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmation {
 
 /// Visits the values once, and returns those that have changed.
 fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> Vec<u32> {
-    let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
+    let differs = |&place: &u32| table.strong_count(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
     fence(Ordering::SeqCst);
     let pointers = places.iter().map(|&place| table.targets_of(place).len()).sum();
@@ -118,7 +118,7 @@ fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> 
         changed.extend(twice.targets.into_iter().filter_map(|target| table.place_of(target)));
         twice_by.sort_unstable();
         twice_by.dedup();
-        confirmed.remarks.extend(twice_by.into_iter().map(garbage::reports_twice));
+        confirmed.remarks.extend(twice_by.into_iter().map(garbage::format_double_report));
     }
     fence(Ordering::SeqCst);
     changed.extend(places.iter().copied().filter(differs));
@@ -160,7 +160,7 @@ impl Sink for RevisitCheck<'_> {
             let before = twice.targets.len();
             twice.strong(target);
             if twice.targets.len() > before {
-                self.twice_by.push(self.table.name(self.place));
+                self.twice_by.push(self.table.value_name(self.place));
             }
         }
     }

@@ -10,7 +10,7 @@ use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The maximum number of characters shown of a field, and of fields shown.
-const MAX_SHOWN: usize = 40;
+const MAX_FIELD_CHARACTERS: usize = 40;
 const MAX_FIELDS: usize = 4;
 
 /// Builds the graph. Also returns the index of each of its values in the table.
@@ -45,10 +45,10 @@ pub(super) fn describe(
             (None, false) => Some("its `References` panicked".to_owned()),
             (None, true) => None,
         };
-        let name = table.name(place);
+        let name = table.value_name(place);
         let mut label = match table.is_root(place) {
             true => format!("root {name}"),
-            false => types.entry(name).or_insert_with(|| short_type(name)).clone(),
+            false => types.entry(name).or_insert_with(|| shorten_type(name)).clone(),
         };
         if !shown.is_empty() {
             label.push('\n');
@@ -59,7 +59,7 @@ pub(super) fn describe(
         let node = Node {
             label: texts.intern(&label),
             allocated: None,
-            created: registered.map(|registration| texts.intern(&created(&registration))),
+            created: registered.map(|registration| texts.intern(&format_created(&registration))),
             root: graph.memory.last().is_some_and(|memory| memory.node == node),
             held: match outside[place as usize] {
                 _ if !table.has(place, HELD) => Reachability::Unreachable,
@@ -104,7 +104,7 @@ impl Sink for NodeBuilder<'_> {
     fn weak(&mut self, _: &Path, _: usize) {}
 
     fn memory(&mut self, _: &Path, memory: DeviceMemory) {
-        let device = device(self.texts, memory.device);
+        let device = intern_device(self.texts, memory.device);
         let (storage, size_bytes) = (memory.address, Some(memory.size_bytes));
         let memory = Memory { node: self.node, device, storage, size_bytes };
         // A value may have several tensors with the same storage.
@@ -132,7 +132,7 @@ impl Sink for NodeBuilder<'_> {
         let path = path.to_string();
         let name = path.strip_prefix('.').unwrap_or(&path);
         let _ = write!(self.shown, "{name}: ");
-        let mut rest = ShortText { text: &mut self.shown, left: MAX_SHOWN + 1, ignored: 0 };
+        let mut rest = ShortText { text: &mut self.shown, left: MAX_FIELD_CHARACTERS + 1, ignored: 0 };
         // A panic ends only this field's output.
         let shown = catch_unwind(AssertUnwindSafe(|| write!(rest, "{value:?}")));
         if shown.is_err() {
@@ -142,7 +142,7 @@ impl Sink for NodeBuilder<'_> {
 }
 
 /// The maximum number of bytes ignored after a truncation before writing fails.
-const MAX_IGNORED: usize = 64 << 10;
+const MAX_IGNORED_BYTES: usize = 64 << 10;
 
 /// A writer that keeps a limited number of characters and ignores the rest. Writing an endless text eventually fails,
 /// so that the output stops.
@@ -165,11 +165,11 @@ impl Write for ShortText<'_> {
         }
         // Some `Debug` implementations panic when writing fails, so only endless output fails.
         self.ignored += if self.left == 0 { text.len() } else { 0 };
-        if self.ignored > MAX_IGNORED { Err(fmt::Error) } else { Ok(()) }
+        if self.ignored > MAX_IGNORED_BYTES { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
-fn device(texts: &mut Texts, device: DeviceId) -> TextId {
+fn intern_device(texts: &mut Texts, device: DeviceId) -> TextId {
     match device {
         DeviceId::HOST => texts.intern("host"),
         DeviceId::PINNED => texts.intern("pinned"),
@@ -178,7 +178,7 @@ fn device(texts: &mut Texts, device: DeviceId) -> TextId {
 }
 
 /// Formats where a value was registered, as the scope (if there was one) and the line.
-fn created(registration: &registry::Registration) -> String {
+fn format_created(registration: &registry::Registration) -> String {
     let scope = registration.scope.map(|node| {
         let place = node.place();
         place.operator_name().unwrap_or_else(|| place.prefix()).trim_start_matches('.').to_owned()
@@ -190,7 +190,7 @@ fn created(registration: &registry::Registration) -> String {
 }
 
 /// Removes the paths from the name of a type, giving `Mutex<Layer<f32>>` for example.
-fn short_type(name: &str) -> String {
+fn shorten_type(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut segment = 0;
     let mut characters = name.chars().peekable();
@@ -225,12 +225,12 @@ mod tests {
             ("f32", "f32"),
             ("", ""),
         ] {
-            assert_eq!(short_type(name), short, "{name}");
+            assert_eq!(shorten_type(name), short, "{name}");
         }
     }
 
     #[test]
-    fn a_long_field_is_cut_however_long_it_is() {
+    fn long_field_is_cut_however_long_it_is() {
         let mut text = String::new();
         let _ = write!(ShortText { text: &mut text, left: 6, ignored: 0 }, "{:?}", vec![1; 1_000_000]);
         assert_eq!(text, "[1, 1…");

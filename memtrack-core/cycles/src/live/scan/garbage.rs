@@ -12,7 +12,7 @@ const MAX_TYPES_NAMED: usize = 1000;
 
 /// Returns, for each value, the number of strong pointers to it that are in no other value. This number is negative if
 /// more pointers were reported than exist.
-pub(super) fn outside(table: &Table) -> Vec<i64> {
+pub(super) fn count_outside_pointers(table: &Table) -> Vec<i64> {
     let mut outside: Vec<i64> = table.strong.iter().map(|&strong| strong as i64).collect();
     table.targets.iter().for_each(|&target| outside[target as usize] -= 1);
     outside
@@ -23,11 +23,11 @@ pub(super) fn outside(table: &Table) -> Vec<i64> {
 pub(super) fn mark_held(table: &mut Table, outside: &[i64]) {
     let is_held = |&place: &u32| outside[place as usize] != 0 || table.strong[place as usize] == 0;
     let held: Vec<u32> = (0..table.len() as u32).filter(is_held).collect();
-    mark(table, held);
+    mark_reached(table, held);
 }
 
 /// Marks values, and all values that they lead to, as held.
-pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
+pub(super) fn mark_reached(table: &mut Table, from: impl IntoIterator<Item = u32>) {
     let mut waiting: Vec<u32> = Vec::new();
     let hold = |table: &mut Table, waiting: &mut Vec<u32>, place: u32| {
         let flags = &mut table.flags[place as usize];
@@ -49,12 +49,12 @@ pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
 }
 
 /// Returns the unreachable values, in ascending order.
-pub(super) fn unreachable(table: &Table) -> Vec<u32> {
+pub(super) fn find_unreachable(table: &Table) -> Vec<u32> {
     (0..table.len() as u32).filter(|&place| !table.has(place, HELD)).collect()
 }
 
 /// Formats remarks about values to which more pointers were reported than exist. Such values count as held.
-pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
+pub(super) fn describe_overreported(table: &Table, outside: &[i64]) -> Vec<String> {
     let over: HashSet<u32> =
         (0..table.len() as u32).filter(|&place| outside[place as usize] < 0).take(MAX_TYPES_NAMED).collect();
     if over.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
         let mut twice = DuplicateDetector::new();
         table.visit(place, &mut twice);
         if !twice.targets.is_empty() {
-            names.push(table.name(place));
+            names.push(table.value_name(place));
             for target in twice.targets {
                 table.place_of(target).map(|place| unclear.remove(&place));
             }
@@ -77,8 +77,8 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
     }
     names.sort_unstable();
     names.dedup();
-    let mut remarks: Vec<String> = names.into_iter().map(reports_twice).collect();
-    let mut names: Vec<&'static str> = unclear.into_iter().map(|place| table.name(place)).collect();
+    let mut remarks: Vec<String> = names.into_iter().map(format_double_report).collect();
+    let mut names: Vec<&'static str> = unclear.into_iter().map(|place| table.value_name(place)).collect();
     names.sort_unstable();
     names.dedup();
     remarks.extend(names.into_iter().map(|name| {
@@ -91,7 +91,7 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
 }
 
 /// Formats a remark about a type that reports a pointer twice.
-pub(super) fn reports_twice(name: &str) -> String {
+pub(super) fn format_double_report(name: &str) -> String {
     format!("`{name}` reports a strong pointer more than once: see its implementation of `References`.")
 }
 
@@ -157,7 +157,7 @@ impl Sink for DuplicateDetector {
 
 /// Returns the number of values with `flag`, which is the flag either for device memory or for parts that were not
 /// visited.
-pub(super) fn count(table: &Table, flag: u8) -> u64 {
+pub(super) fn count_flagged(table: &Table, flag: u8) -> u64 {
     debug_assert!(flag == MEMORY || flag == INCOMPLETE);
     table.flags.iter().filter(|&&flags| flags & flag != 0).count() as u64
 }

@@ -120,15 +120,15 @@ impl Scan {
         let begin = Instant::now();
         let begin_ticks = handles::current_ticks();
         let mut table = Table::discover(self.max_values.min(u32::MAX as usize - 1));
-        let outside = garbage::outside(&table);
-        let mut remarks = garbage::too_many_reported(&table, &outside);
+        let outside = garbage::count_outside_pointers(&table);
+        let mut remarks = garbage::describe_overreported(&table, &outside);
         garbage::mark_held(&mut table, &outside);
-        let seemed = garbage::unreachable(&table).len();
+        let seemed = garbage::find_unreachable(&table).len();
         let mut confirmed = confirm::confirm(&mut table);
         remarks.append(&mut confirmed.remarks);
-        let unreachable = garbage::unreachable(&table);
-        let weak_outside = weak::outside(&table, &confirmed);
-        let forgotten = handles::forgotten(&table.handles, begin_ticks, self.all_handles, |address| {
+        let unreachable = garbage::find_unreachable(&table);
+        let weak_outside = weak::count_outside_weak_pointers(&table, &confirmed);
+        let forgotten = handles::find_forgotten(&table.handles, begin_ticks, self.all_handles, |address| {
             table.place_of(address).filter(|&place| table.has(place, HELD))
         });
         let keep = select::select(&table, &unreachable, &forgotten, self);
@@ -151,18 +151,18 @@ impl Scan {
                 self.max_values
             ));
         }
-        if handles::untracked() > 0 {
+        if handles::count_untracked() > 0 {
             remarks.push(format!(
                 "{} handles were not tracked, because too many are alive: forgotten ones may be among them.",
-                handles::untracked()
+                handles::count_untracked()
             ));
         }
         graph.remarks.extend(remarks);
         let report = Report {
-            values: table.values(),
+            values: table.value_count(),
             pointers: table.targets.len() as u64,
-            with_memory: garbage::count(&table, MEMORY),
-            incomplete: garbage::count(&table, INCOMPLETE),
+            with_memory: garbage::count_flagged(&table, MEMORY),
+            incomplete: garbage::count_flagged(&table, INCOMPLETE),
             unreachable: unreachable.len() as u64,
             changed_meanwhile: (seemed - unreachable.len()) as u64,
             visits: confirmed.visits,

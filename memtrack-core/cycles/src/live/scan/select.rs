@@ -30,7 +30,7 @@ pub(super) fn select(
         }
     }
     if options.live_cycles {
-        let on_cycles = on_cycles(table);
+        let on_cycles = find_on_cycles(table);
         let mut waiting: Vec<u32> =
             (0..table.len() as u32).filter(|&place| on_cycles[place as usize]).collect();
         waiting.iter().for_each(|&place| wanted[place as usize] = true);
@@ -44,7 +44,7 @@ pub(super) fn select(
     }
     keep_leading_to_memory(table, &wanted, &mut keep);
     for each in forgotten {
-        path_to_memory(table, each.place).into_iter().for_each(|place| keep[place as usize] = true);
+        find_path_to_memory(table, each.place).into_iter().for_each(|place| keep[place as usize] = true);
     }
     keep
 }
@@ -82,7 +82,7 @@ fn keep_leading_to_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
 }
 
 /// Returns the values on a shortest path from a value to device memory, or only the value itself if there is no path.
-pub(super) fn path_to_memory(table: &Table, place: u32) -> Vec<u32> {
+pub(super) fn find_path_to_memory(table: &Table, place: u32) -> Vec<u32> {
     let mut come_from = foldhash::HashMap::default();
     come_from.insert(place, place);
     let mut waiting = VecDeque::from([place]);
@@ -107,14 +107,14 @@ pub(super) fn path_to_memory(table: &Table, place: u32) -> Vec<u32> {
 }
 
 /// Returns, for each value, whether it is on a cycle.
-fn on_cycles(table: &Table) -> Vec<bool> {
+fn find_on_cycles(table: &Table) -> Vec<bool> {
     let pointers =
         |place: u32| table.starts[place as usize] as usize..table.starts[place as usize + 1] as usize;
-    let components = Components::among(table.len(), pointers, |at| Some(table.targets[at]));
+    let components = Components::find_components(table.len(), pointers, |at| Some(table.targets[at]));
     let members = components.members();
     let mut result = vec![false; table.len()];
     for component in 0..components.count {
-        let places = members.of(component);
+        let places = members.nodes_of(component);
         let is_cycle = places.len() > 1 || table.targets_of(places[0]).contains(&places[0]);
         places.iter().for_each(|&place| result[place as usize] = is_cycle);
     }

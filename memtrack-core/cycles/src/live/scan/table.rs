@@ -71,7 +71,7 @@ impl Table {
             max_values,
             left_out: 0,
         };
-        for root in roots::declared() {
+        for root in roots::declared_roots() {
             table.holders.push(Holder::Root(root));
             table.flags.push(0);
             table.addresses.push(0);
@@ -144,7 +144,7 @@ impl Table {
     }
 
     /// Returns the number of values, not counting declared roots.
-    pub(super) fn values(&self) -> u64 {
+    pub(super) fn value_count(&self) -> u64 {
         self.holders.iter().filter(|holder| matches!(holder, Holder::Value(_))).count() as u64
     }
 
@@ -168,7 +168,7 @@ impl Table {
     }
 
     /// Returns the current number of strong pointers to a value, not counting the scan's.
-    pub(super) fn strong_now(&self, place: u32) -> usize {
+    pub(super) fn strong_count(&self, place: u32) -> usize {
         match &self.holders[place as usize] {
             Holder::Value(value) => value.strong_count().saturating_sub(1),
             Holder::Root(_) => 1,
@@ -176,7 +176,7 @@ impl Table {
     }
 
     /// Returns the current number of weak pointers to a value, not counting the registry's.
-    pub(super) fn weak_now(&self, place: u32) -> usize {
+    pub(super) fn weak_count(&self, place: u32) -> usize {
         match &self.holders[place as usize] {
             Holder::Value(value) => {
                 let registry_weak = self.registered.get(&place).map_or(0, |registered| registered.weak);
@@ -187,7 +187,7 @@ impl Table {
     }
 
     /// Returns the value's type, or the root's name.
-    pub(super) fn name(&self, place: u32) -> &'static str {
+    pub(super) fn value_name(&self, place: u32) -> &'static str {
         match &self.holders[place as usize] {
             Holder::Value(value) => value.type_name(),
             Holder::Root(root) => root.name,

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashSet};
 /// values.
 ///
 /// A weak pointer in a value that can itself be reached through a weak pointer counts as outside as well.
-pub(super) fn outside(table: &Table, confirmed: &Confirmation) -> HashMap<u32, u64> {
+pub(super) fn count_outside_weak_pointers(table: &Table, confirmed: &Confirmation) -> HashMap<u32, u64> {
     let mut outside: HashMap<u32, u64> =
         confirmed.weak_counts.iter().map(|(&place, &count)| (place, count as u64)).collect();
     let mut inside: HashMap<u32, Vec<u32>> = HashMap::default();

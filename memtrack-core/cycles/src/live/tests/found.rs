@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_value_that_refers_to_itself_is_found_with_its_memory_and_its_place() {
+fn value_that_refers_to_itself_is_found_with_its_memory_and_its_place() {
     let _guard = begin_test();
     let layer = Layer::new("a", Some(0x100));
     layer.refer(&layer);
@@ -11,7 +11,7 @@ fn a_value_that_refers_to_itself_is_found_with_its_memory_and_its_place() {
     drop(layer);
     let report = scan();
     let graph = &report.graph;
-    assert_eq!(unreachable(graph), ["a"]);
+    assert_eq!(unreachable_names(graph), ["a"]);
     assert_eq!(edges(graph), ["a.next[0] -> a"]);
     assert_eq!(graph.label(0), "Layer\nname: \"a\"");
     assert!(graph.nodes[0].root);
@@ -36,14 +36,14 @@ fn two_values_that_refer_only_to_each_other_are_found() {
     assert!(scan().graph.nodes.is_empty());
     drop(b);
     let graph = scan().graph;
-    assert_eq!(unreachable(&graph), ["a", "b"]);
+    assert_eq!(unreachable_names(&graph), ["a", "b"]);
     assert_eq!(edges(&graph), ["a.next[0] -> b", "b.next[0] -> a"]);
     let serial = |node: usize| graph.nodes[node].serial.expect("registered");
     assert!(serial(0) < serial(1), "the younger one has the higher number");
 }
 
 #[test]
-fn a_cycle_without_device_memory_is_counted_and_not_reported() {
+fn cycle_without_device_memory_is_counted_and_not_reported() {
     let _guard = begin_test();
     let layer = Layer::new("a", None);
     layer.refer(&layer);
@@ -67,7 +67,7 @@ fn only_values_that_lead_to_device_memory_are_reported() {
         a.refer(&beside);
     }
     let report = scan();
-    assert_eq!(unreachable(&report.graph), ["a", "buffer", "tail"]);
+    assert_eq!(unreachable_names(&report.graph), ["a", "buffer", "tail"]);
     assert_eq!(report.unreachable, 4);
 }
 
@@ -86,7 +86,7 @@ fn parts_that_are_reached_from_outside_are_not_garbage() {
     assert!(scan().graph.nodes.is_empty(), "the feeder holds all of it");
     drop(feeder);
     let graph = scan().graph;
-    assert_eq!(unreachable(&graph), ["a", "b"]);
+    assert_eq!(unreachable_names(&graph), ["a", "b"]);
     assert!(
         names(&graph).contains(&("shared".to_owned(), Reachability::Outside(1))),
         "pinned: {:?}",
@@ -96,7 +96,7 @@ fn parts_that_are_reached_from_outside_are_not_garbage() {
 }
 
 #[test]
-fn memory_that_the_outside_holds_one_step_further_is_pinned_too() {
+fn memory_held_indirectly_from_outside_is_pinned() {
     let _guard = begin_test();
     let holder = Layer::new("holder", None);
     holder.refer(&Layer::new("buffer", Some(1)));
@@ -126,12 +126,12 @@ fn two_cycles_that_overlap_are_one_graph() {
         c.refer(&b);
     }
     let graph = scan().graph;
-    assert_eq!(unreachable(&graph), ["a", "b", "buffer", "c"]);
+    assert_eq!(unreachable_names(&graph), ["a", "b", "buffer", "c"]);
     assert_eq!(graph.edges.len(), 5);
 }
 
 #[test]
-fn each_of_parallel_pointers_counts() {
+fn parallel_pointers_are_counted_separately() {
     let _guard = begin_test();
     let (a, b) = (Layer::new("a", Some(1)), Layer::new("b", None));
     a.refer(&b);
@@ -146,7 +146,7 @@ fn each_of_parallel_pointers_counts() {
 }
 
 #[test]
-fn values_that_are_not_registered_are_found_through_those_that_are() {
+fn unregistered_values_are_found_through_registered_values() {
     let _guard = begin_test();
     let unregistered = |name, memory| Rc::new(Layer { name, next: RefCell::default(), memory });
     {
@@ -157,12 +157,12 @@ fn values_that_are_not_registered_are_found_through_those_that_are() {
         c.refer(&a);
     }
     let graph = scan().graph;
-    assert_eq!(unreachable(&graph), ["a", "b", "c"]);
+    assert_eq!(unreachable_names(&graph), ["a", "b", "c"]);
     assert_eq!(graph.nodes.iter().filter(|node| node.serial.is_some()).count(), 1);
 }
 
 #[test]
-fn a_forgotten_pointer_is_no_cycle() {
+fn forgotten_pointer_is_not_a_cycle() {
     let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     std::mem::forget(Rc::clone(&layer));
@@ -193,7 +193,7 @@ fn cycles_held_from_outside_are_included_on_request() {
 }
 
 #[test]
-fn a_long_chain_behind_a_cycle_is_found() {
+fn long_chain_behind_cycle_is_found() {
     const LONG: usize = 100_000;
     let _guard = begin_test();
     {
@@ -214,7 +214,7 @@ fn a_long_chain_behind_a_cycle_is_found() {
 }
 
 #[test]
-fn each_of_a_million_values_is_visited_once() {
+fn each_of_million_values_is_visited_once() {
     const MANY: u64 = 1_000_000;
     let _guard = begin_test();
     let mut kept = Vec::new();
@@ -234,7 +234,7 @@ fn each_of_a_million_values_is_visited_once() {
 }
 
 #[test]
-fn values_beyond_the_maximum_are_reported_as_left_out() {
+fn values_beyond_maximum_are_reported_as_left_out() {
     let _guard = begin_test();
     {
         let a = Layer::new("a", Some(1));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Runs `action` in a root scope, and sends the notification that the recorder's observer would send when the scope
 /// ends.
-fn in_root<R>(name: &str, action: impl FnOnce() -> R) -> R {
+fn run_in_root<R>(name: &str, action: impl FnOnce() -> R) -> R {
     struct Off;
     impl Drop for Off {
         fn drop(&mut self) {
@@ -43,9 +43,9 @@ impl References for Part {
 }
 
 #[test]
-fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
+fn forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
     let _guard = begin_test();
-    let line = in_root("step", || {
+    let line = run_in_root("step", || {
         let part = Tracked::new(Arc::new(Part::default()));
         let line = line!() + 1;
         std::mem::forget(part.clone());
@@ -65,7 +65,7 @@ fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
 #[test]
 fn handles_that_are_in_values_or_dropped_are_accounted_for() {
     let _guard = begin_test();
-    let kept = in_root("step", || {
+    let kept = run_in_root("step", || {
         let kept = Arc::new(Part::default());
         register(&kept);
         let inner = Tracked::new(Arc::new(Part::default()));
@@ -77,9 +77,9 @@ fn handles_that_are_in_values_or_dropped_are_accounted_for() {
 }
 
 #[test]
-fn a_cycle_of_handles_is_a_cycle_and_its_handles_are_in_it() {
+fn cycle_of_handles_is_cycle_and_its_handles_are_in_it() {
     let _guard = begin_test();
-    in_root("step", || {
+    run_in_root("step", || {
         let part = Tracked::new(Arc::new(Part::default()));
         part.parts.lock().expect("not poisoned").push(part.clone());
     });
@@ -89,13 +89,13 @@ fn a_cycle_of_handles_is_a_cycle_and_its_handles_are_in_it() {
 }
 
 #[test]
-fn a_growing_static_is_reported_with_its_growth_unless_it_was_declared() {
+fn growing_static_is_reported_with_its_growth_unless_it_was_declared() {
     static CACHE: Mutex<Vec<Tracked<Arc<Part>>>> = Mutex::new(Vec::new());
     let _guard = begin_test();
     let part = Arc::new(Part::default());
     let first = Tracked::new(Arc::clone(&part));
     for _ in 0..10 {
-        in_root("step", || CACHE.lock().expect("not poisoned").push(first.clone()));
+        run_in_root("step", || CACHE.lock().expect("not poisoned").push(first.clone()));
     }
     let report = scan();
     let reported = unexplained(&report);
@@ -112,7 +112,7 @@ fn a_growing_static_is_reported_with_its_growth_unless_it_was_declared() {
 }
 
 #[test]
-fn handles_without_a_scope_are_reported_only_on_request_or_when_their_thread_has_ended() {
+fn handles_without_scope_are_reported_only_on_request_or_when_their_thread_has_ended() {
     let _guard = begin_test();
     let part = Tracked::new(Arc::new(Part::default()));
     Box::leak(Box::new(part.clone()));
@@ -125,7 +125,7 @@ fn handles_without_a_scope_are_reported_only_on_request_or_when_their_thread_has
 }
 
 #[test]
-fn a_handle_is_the_pointer_alone_while_registration_is_off() {
+fn handle_is_only_pointer_while_registration_is_off() {
     let _guard = begin_test();
     disable();
     let part = Tracked::new(Arc::new(Part::default()));
@@ -137,9 +137,9 @@ fn a_handle_is_the_pointer_alone_while_registration_is_off() {
 }
 
 #[test]
-fn values_that_a_forgotten_handle_leads_to_are_in_the_graph() {
+fn values_that_forgotten_handle_leads_to_are_in_graph() {
     let _guard = begin_test();
-    in_root("step", || {
+    run_in_root("step", || {
         let outer: Rc<RefCell<Vec<Rc<Layer>>>> = Rc::default();
         outer.borrow_mut().push(Layer::new("between", None));
         outer.borrow()[0].refer(&Layer::new("buffer", Some(1)));

@@ -1,9 +1,9 @@
 //! Tests that scan small programs. Each test has its own thread, and so its own registry of `Rc`s, but all scans see
 //! the shared values, so tests run one at a time ([`begin_test`]).
 
+mod edge_cases;
 mod found;
 mod handles;
-mod odd;
 mod registry;
 mod threads;
 
@@ -30,7 +30,7 @@ fn scan() -> Report {
     Scan::new().find().expect("no other scan runs")
 }
 
-fn everything() -> Report {
+fn scan_everything() -> Report {
     Scan::new().everything(true).find().expect("no other scan runs")
 }
 
@@ -81,7 +81,7 @@ fn names(graph: &Graph) -> Vec<(String, Reachability)> {
 }
 
 /// Returns the names of unreachable values.
-fn unreachable(graph: &Graph) -> Vec<String> {
+fn unreachable_names(graph: &Graph) -> Vec<String> {
     names(graph)
         .into_iter()
         .filter(|(_, held)| *held == Reachability::Unreachable)

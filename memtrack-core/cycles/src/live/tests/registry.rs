@@ -38,7 +38,7 @@ fn dead_values_are_forgotten_as_others_are_registered() {
 }
 
 #[test]
-fn a_value_ends_when_the_program_drops_it() {
+fn value_ends_when_program_drops_it() {
     let _guard = begin_test();
     struct SetsOnDrop<'a>(&'a Cell<bool>);
     impl Drop for SetsOnDrop<'_> {
@@ -71,7 +71,7 @@ fn shared_values_of_threads_that_have_ended_are_still_visited() {
 }
 
 #[test]
-fn registration_while_a_thread_ends_does_no_harm() {
+fn registration_while_thread_ends_does_no_harm() {
     let _guard = begin_test();
     struct Late(Option<Rc<Layer>>);
     impl Drop for Late {
@@ -96,7 +96,7 @@ fn registration_while_a_thread_ends_does_no_harm() {
 }
 
 #[test]
-fn a_second_scan_leaves_a_running_one_alone() {
+fn second_scan_does_not_disturb_running_scan() {
     let _guard = begin_test();
     struct Slow(std::sync::Barrier);
     impl References for Slow {
@@ -128,7 +128,7 @@ fn makes_a_leaking_layer() {
 }
 
 #[test]
-fn a_value_shows_its_scope_and_place_and_on_request_its_stack() {
+fn value_shows_scope_place_and_requested_stack() {
     let _guard = begin_test();
     enable_with(RegisterOptions::new().stacks(true));
     switch::set(switch::SCOPES, true);

@@ -104,7 +104,7 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
 }
 
 #[test]
-fn a_cycle_behind_a_mutex_is_found_on_any_thread() {
+fn cycle_behind_mutex_is_found_on_any_thread() {
     let _guard = begin_test();
     thread::spawn(|| {
         let (a, b) = (Part::new("a"), Part::new("b"));
@@ -113,7 +113,7 @@ fn a_cycle_behind_a_mutex_is_found_on_any_thread() {
     })
     .join()
     .expect("leaks");
-    assert_eq!(unreachable(&scan().graph), ["a", "b"]);
+    assert_eq!(unreachable_names(&scan().graph), ["a", "b"]);
     let elsewhere = thread::spawn(|| scan().unreachable).join().expect("scans");
     assert_eq!(elsewhere, 2);
 }
@@ -124,7 +124,7 @@ fn locked_values_are_skipped_and_held() {
     let a = Part::new("a");
     a.push(Arc::clone(&a));
     let locked = a.slots.lock().expect("not poisoned");
-    let report = thread::scope(|scope| scope.spawn(everything).join().expect("scans"));
+    let report = thread::scope(|scope| scope.spawn(scan_everything).join().expect("scans"));
     assert_eq!((report.unreachable, report.incomplete), (0, 1));
     let why = report.graph.nodes[0].incomplete.expect("locked");
     assert_eq!(report.graph.text(why), ".slots: locked");
@@ -140,7 +140,7 @@ fn locked_values_are_skipped_and_held() {
 }
 
 #[test]
-fn pointers_that_are_copied_and_dropped_meanwhile_are_no_cycles() {
+fn pointers_copied_and_dropped_during_scan_are_not_cycles() {
     let _guard = begin_test();
     let parts: Vec<_> = (0..4).map(|_| Part::new("held")).collect();
     only_what_leaked_is_found_while(2, |thread| {
@@ -154,7 +154,7 @@ fn pointers_that_are_copied_and_dropped_meanwhile_are_no_cycles() {
 }
 
 #[test]
-fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
+fn pointers_moved_between_values_during_scan_are_not_cycles() {
     let _guard = begin_test();
     let a = Part::new("held");
     // The test holds only `a`. The pointer that moves between the two values is the other pointer to `a`; a scan that
@@ -175,7 +175,7 @@ fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
 }
 
 #[test]
-fn a_thread_that_walks_around_a_ring_hand_over_hand_holds_it() {
+fn thread_that_walks_ring_hand_over_hand_holds_it() {
     let _guard = begin_test();
     let first = Part::new("held");
     let mut last = Arc::clone(&first);
@@ -197,7 +197,7 @@ fn a_thread_that_walks_around_a_ring_hand_over_hand_holds_it() {
 }
 
 #[test]
-fn values_that_are_made_and_dropped_meanwhile_are_no_cycles() {
+fn values_created_and_dropped_during_scan_are_not_cycles() {
     let _guard = begin_test();
     only_what_leaked_is_found_while(2, |_| {
         let (a, b) = (Part::new("dropped"), Part::new("dropped"));

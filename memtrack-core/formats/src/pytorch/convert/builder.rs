@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_are_stored_at_the_positions_of_their_keys() {
+    fn pools_are_stored_at_positions_of_their_keys() {
         for shape in segment_shapes() {
             assert_eq!(known(&shape.keys[usize::from(SEGMENT_POOL_POSITION)]), Some(Key::SegmentPoolId));
         }

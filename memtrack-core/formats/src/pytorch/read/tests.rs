@@ -61,7 +61,7 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
+fn list_that_grows_after_run_of_frames_is_one_stack() {
     let trace = [
         encode_frame(0, "f"),
         encode_frame(1, "g"),
@@ -76,7 +76,7 @@ fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
 /// Python would change the events that already have the list. No writer does this, and this reader has already folded
 /// such events by then.
 #[test]
-fn a_list_may_grow_by_its_memo_slot_until_an_event_has_it() {
+fn memoized_list_may_grow_until_event_owns_it() {
     let frames = [encode_frame(0, "f"), encode_frame(1, "g")].concat();
     // `list` is a list in slot 2 that no event has. `grow` extends it by applying APPENDS to a reference to it, then
     // POP.
@@ -94,7 +94,7 @@ fn a_list_may_grow_by_its_memo_slot_until_an_event_has_it() {
 }
 
 #[test]
-fn a_run_means_another_stack_after_a_slot_was_set_again() {
+fn run_means_another_stack_after_slot_was_set_again() {
     let run = b"](h\x00h\x01e";
     let trace = [
         encode_frame(0, "f"),
@@ -118,7 +118,7 @@ fn without_events_traces_are_empty() {
 
 /// Checks that stencils are used in the first place, because the other tests would pass without them.
 #[test]
-fn one_stencil_reads_all_events_with_the_same_encoding() {
+fn one_stencil_reads_all_events_with_same_encoding() {
     let keys = [(1, "action"), (2, "alloc"), (3, "addr"), (4, "frames")];
     let words: Vec<u8> = keys
         .iter()

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tolerance_is_shown_as_it_was_written() {
+    fn tolerance_is_shown_as_it_was_written() {
         assert_eq!([0.05, 0.0, 0.125, 1.0].map(format_percentage), ["5 %", "0 %", "12.5 %", "100 %"]);
     }
 }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_numbers_differ_by_a_byte_and_estimates_by_more_than_their_error() {
+    fn exact_numbers_differ_by_byte_and_estimates_by_more_than_their_error() {
         let change = |before, after| Change { before, after }.kind();
         assert_eq!(change(Amount::exact(1 << 60), Amount::exact((1 << 60) + 1)), Kind::Grew);
         assert_eq!(change(Amount::exact(7), Amount::exact(7)), Kind::Same);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_without_a_sample_may_have_existed() {
+    fn groups_without_sample_may_have_existed() {
         let new = |after| Change { before: Amount::without_samples(500.0), after }.kind();
         assert_eq!(new(sampled(300, 400, 600)), Kind::Same);
         assert_eq!(new(sampled(900, 1000, 1100)), Kind::New);

@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_all_still_there_have_not_moved() {
+    fn unchanged_lines_have_not_moved() {
         assert_eq!(matched_lines(&[13, 14], &[14]), [vec![13, 14], vec![14]]);
         assert_eq!(matched_lines(&[13], &[9, 13, 20]), [vec![13], vec![9, 13, 20]]);
     }
 
     #[test]
-    fn lines_that_moved_together_are_the_same_ones() {
+    fn lines_that_moved_together_match() {
         assert_eq!(matched_lines(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
         assert_eq!(matched_lines(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
         // The last line was removed, and a different line has its number now.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_changed_among_others_that_stayed_is_found_between_them() {
+    fn changed_line_is_found_between_unchanged_lines() {
         assert_eq!(matched_lines(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
         // One line was inserted at the front and the last one was removed, so they are not the same line.
         assert_eq!(matched_lines(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_another_checkout_are_the_same_unless_two_could_be() {
+    fn files_of_another_checkout_match_unless_ambiguous() {
         let before = functions_of(&[
             ("f", "/a/v1/app/model.py", 3),
             ("g", "/a/x/train.py", 1),

@@ -300,7 +300,7 @@ mod tests {
     use memtrack_model::Frame;
 
     #[test]
-    fn a_stack_is_named_by_the_first_line_of_its_table() {
+    fn stack_is_named_by_first_line_of_its_table() {
         let line = |function: &str, file: &str, line| StackLine {
             address: 0,
             frame: Frame {

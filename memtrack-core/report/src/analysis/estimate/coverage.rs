@@ -145,7 +145,7 @@ fn random_program(seed: u64) -> Program {
 }
 
 #[test]
-fn intervals_contain_the_true_value_with_95_percent_confidence() {
+fn intervals_contain_true_value_with_95_percent_confidence() {
     let programs: Vec<_> = (1..=110).map(random_program).collect();
     let rows: Vec<_> = programs.iter().flat_map(|program| &program.rows).collect();
     for (number, name) in ["bytes", "bytes live at the peak", "blocks"].iter().enumerate() {
@@ -177,7 +177,7 @@ fn intervals_contain_the_true_value_with_95_percent_confidence() {
 }
 
 #[test]
-fn a_fully_recorded_program_has_no_errors() {
+fn fully_recorded_program_has_no_errors() {
     let mut random = Random(7);
     let mut snapshot = Snapshot::default();
     snapshot.meta.sample_threshold_bytes = LARGE_BLOCK_BYTES;

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_above_50_percent_is_shown_as_a_bound() {
+    fn error_above_50_percent_is_shown_as_bound() {
         let shown = |low: f64, value: f64, high: f64| {
             let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false };
             (estimate.as_bytes(value as u64), estimate.as_count(value as u64))
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_an_incomplete_recording_is_a_lower_limit() {
+    fn number_of_incomplete_recording_is_lower_limit() {
         let exact = Estimate::exact(f64::from(16 << 20)).until_the_end(false);
         assert_eq!(
             (exact.as_bytes(16 << 20), exact.as_count(16)),
@@ -185,7 +185,7 @@ mod tests {
 
     #[cfg(feature = "compare")]
     #[test]
-    fn a_difference_of_estimates_has_their_error() {
+    fn difference_of_estimates_has_their_error() {
         let around = |low: f64, value: f64, high: f64| {
             let estimate = Estimate { value, low, high, bound: high, standard_error: 1.0, counted: false };
             estimate.format_difference(value as u64, 10 << 10)

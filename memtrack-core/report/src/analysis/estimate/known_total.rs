@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_to_no_more_than_the_total() {
+    fn parts_add_up_to_no_more_than_total() {
         let parts = [sum(&[(1000.0, 1.0)]), sum(&[(10.0, 60.0)]), sum(&[(10.0, 50.0), (200.0, 1.0)])];
         let all = parts.iter().fold(Sum::default(), |all, part| all.with(part));
         let total = KnownTotal::of(2000.0, &all);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_too_many_samples_keeps_its_error() {
+    fn part_of_too_many_samples_keeps_its_error() {
         let part = sum(&[(10.0, 60.0), (100.0, 1.0)]);
         let total = KnownTotal::of(500.0, &part);
         let all = Estimate { low: 520.0, ..estimate(&part, 900.0) };
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_above_the_sum_of_its_parts_changes_no_value() {
+    fn total_above_sum_of_its_parts_changes_no_value() {
         let part = sum(&[(10.0, 60.0)]);
         let total = KnownTotal::of(700.0, &part);
         let found = total.part(estimate(&part, 5000.0), &part);

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_samples_have_the_limits_of_poisson_counts() {
+    fn few_samples_have_limits_of_poisson_counts() {
         // The exact one-sided limits are 3.00, 4.74 and 16.96.
         for (samples, bound) in [(0, 2.97), (1, 4.73), (10, 16.96)] {
             let mut sum = Sum::default();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_include_recorded_bytes_and_at_most_the_unrecorded_ones() {
+    fn limits_include_recorded_bytes_and_at_most_unrecorded_ones() {
         let mut sum = Sum::default();
         sum.add(1000.0, 1.0);
         sum.add(10.0, 50.0);

@@ -63,7 +63,7 @@ fn find_holders(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuer
 }
 
 #[test]
-fn the_paragraph_shows_lines_cache_growth_and_advice() {
+fn paragraph_shows_lines_cache_growth_and_advice() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8), (200, 10, 3, 3)];
     let (snapshot, mut symbols) =
         snapshot_holding(DEVICE, &blocks, &[(0, 80), (100, 80), (200, 10), (300, 30)]);
@@ -82,7 +82,7 @@ fn the_paragraph_shows_lines_cache_growth_and_advice() {
 }
 
 #[test]
-fn growth_counts_from_the_last_mark_before_the_moment() {
+fn growth_counts_from_last_mark_before_moment() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8), (200, 10, 3, 3)];
     let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &blocks, &[]);
     for second in [3, 7, 20] {
@@ -96,7 +96,7 @@ fn growth_counts_from_the_last_mark_before_the_moment() {
 }
 
 #[test]
-fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
+fn request_that_fits_only_fragmented_cache_is_fragmentation() {
     let (snapshot, mut symbols) =
         snapshot_holding(DEVICE, &[(10, 10, 1, 1), (50, 10, 1, 1)], &[(0, 30), (40, 30)]);
     let mut advice = |requested| {
@@ -118,7 +118,7 @@ fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
 }
 
 #[test]
-fn the_drivers_reading_is_reported_and_decides_the_advice() {
+fn driver_reading_is_reported_and_decides_advice() {
     let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 10, 1, 1)], &[]);
     snapshot.driver.push(DriverReading {
         device: DEVICE,
@@ -156,7 +156,7 @@ fn the_drivers_reading_is_reported_and_decides_the_advice() {
 }
 
 #[test]
-fn growth_is_counted_from_the_marker() {
+fn growth_is_counted_from_marker() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8)];
     let (snapshot, mut symbols) = snapshot_holding(DEVICE, &blocks, &[]);
     let mut since = |second: u64| {
@@ -180,7 +180,7 @@ fn growth_is_counted_from_the_marker() {
 }
 
 #[test]
-fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
+fn resident_memory_beyond_heap_blocks_is_lower_bound() {
     let (mut snapshot, mut symbols) = snapshot_holding(DeviceId::HOST, &[(0, 10, 1, 1)], &[]);
     let counted = DeviceStatistics {
         allocated_bytes: 10 * MIB,
@@ -201,7 +201,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
 }
 
 #[test]
-fn without_time_only_the_largest_groups_are_symbolized() {
+fn without_time_only_largest_groups_are_symbolized() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &blocks, &[]);
     // Give each block its own stack.
@@ -230,7 +230,7 @@ fn without_time_only_the_largest_groups_are_symbolized() {
 }
 
 #[test]
-fn the_accelerator_comes_first_and_the_others_follow() {
+fn accelerator_comes_first_and_others_follow() {
     let (mut snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 10, 1, 1)], &[]);
     for (device, size) in [(DeviceId::HOST, 500), (DeviceId(1), 30)] {
         let block = LiveBlock { device, size_bytes: size * MIB, ..snapshot.blocks[0] };

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_lifetime_comes_from_freed_blocks() {
+    fn usual_lifetime_comes_from_freed_blocks() {
         let mut ages = Ages::default();
         (0..99).for_each(|_| ages.add_freed(1e-3, 1.0));
         assert_eq!(ages.age(), None, "too few");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_any_length_have_a_bucket() {
+    fn times_of_any_length_have_bucket() {
         for seconds in [0.0, 1e-9, 1.0, 1e9, f64::INFINITY] {
             assert!(bucket_index(seconds) < BUCKET_COUNT);
         }

@@ -91,7 +91,7 @@ mod tests {
     const NONE: [u32; 10] = [0; 10];
 
     #[test]
-    fn blocks_that_stay_in_each_period_leak_however_slowly() {
+    fn blocks_that_stay_in_each_period_leak() {
         assert_eq!(judge([0, 5, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judge([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], NONE), Some((9, 9)));
         assert_eq!(judge([0, 2, 1, 0, 3, 1, 2, 1, 2, 1], NONE), Some((8, 9)));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_fills_does_not_leak() {
+    fn cache_that_fills_does_not_leak() {
         assert_eq!(judge([0, 90, 90, 90, 90, 90, 0, 0, 0, 0], NONE), None);
         // With random keys, there is always another one that is not in the cache yet.
         assert_eq!(judge([0, 393, 239, 145, 88, 53, 32, 20, 12, 7], NONE), None);
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn buffers_emptied_now_and_then_do_not_leak() {
+    fn buffers_emptied_occasionally_do_not_leak() {
         assert_eq!(judge([0, 9, 9, 9, 9, 9, 9, 9, 9, 9], [0, 0, 0, 27, 0, 0, 27, 0, 0, 27]), None);
         assert_eq!(judge([0, 9, 9, 9, 9, 9, 9, 9, 9, 9], [0, 0, 0, 0, 0, 0, 0, 0, 0, 81]), None);
     }
 
     #[test]
-    fn a_vector_that_grows_does_not_leak() {
+    fn vector_that_grows_does_not_leak() {
         let stayed = [0.0, 10.0, 20.0, 0.0, 40.0, 0.0, 0.0, 80.0, 0.0, 0.0]
             .map(|bytes| [bytes, f64::from(bytes > 0.0)]);
         let left = [0.0, 0.0, 10.0, 0.0, 20.0, 0.0, 0.0, 40.0, 0.0, 0.0]

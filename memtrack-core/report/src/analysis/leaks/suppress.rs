@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_begins_at_any_module_or_folder() {
+    fn glob_begins_at_any_module_or_folder() {
         for (glob, function, file, is_found) in [
             ("app::cache::fill", "app::cache::fill", "/src/cache.rs", true),
             ("cache::fill", "app::cache::fill", "/src/cache.rs", true),

@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_many_periods_is_always_shown() {
+    fn last_of_many_periods_is_always_shown() {
         assert_eq!(
             format_bytes_by_period(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)),
             "1 B, 2 B, 3 B"
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_the_unit_that_suits_them() {
+    fn times_have_suitable_units() {
         let shown: Vec<String> = [3e-9, 2.5e-6, 0.0123, 1.5, 600.0, 9000.0].map(format_duration).into();
         assert_eq!(shown, ["3 ns", "2.5 µs", "12.3 ms", "1.50 s", "10 min", "2.5 h"]);
     }

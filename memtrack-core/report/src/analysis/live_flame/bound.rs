@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_tree_has_at_most_the_requested_rectangles_and_keeps_all_bytes() {
+    fn bounded_tree_has_at_most_requested_rectangles_and_keeps_all_bytes() {
         for seed in 0..40 {
             let tree = random_tree(seed, 300);
             for limit in [1, 2, 10, 50, 299, 300, 1000] {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_are_removed_first() {
+    fn smallest_functions_are_removed_first() {
         let mut tree = Tree::default();
         for (name, bytes) in [("a", 500), ("b", 30), ("c", 200), ("d", 4)] {
             let node = tree.get_or_add_child(Tree::ROOT, name, Colour::Mine);

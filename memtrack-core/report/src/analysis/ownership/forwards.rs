@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn the_only_line_that_calls_an_operator_created_its_nodes() {
+    fn only_line_that_calls_operator_created_its_nodes() {
         let stacks = [("bmm", 39), ("exp", 40), ("bmm", 39), ("BmmBackward0", 0)];
         assert_eq!(found_line(&stacks, "BmmBackward0"), Some(39));
         assert_eq!(found_line(&stacks, "ExpBackward0"), None, "no such node ran");
     }
 
     #[test]
-    fn a_node_with_several_or_unknown_candidate_lines_has_no_line() {
+    fn node_with_several_or_unknown_candidate_lines_has_no_line() {
         assert_eq!(found_line(&[("bmm", 39), ("bmm", 52), ("BmmBackward0", 0)], "BmmBackward0"), None);
         assert_eq!(found_line(&[("bmm", 39), ("bmm", 0), ("BmmBackward0", 0)], "BmmBackward0"), None);
         assert_eq!(
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_ran_before_its_operator_was_recorded_has_no_line() {
+    fn node_that_ran_before_its_operator_was_recorded_has_no_line() {
         assert_eq!(
             found_line(&[("BmmBackward0", 0), ("bmm", 39), ("BmmBackward0", 0)], "BmmBackward0"),
             None
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_create_the_nodes_that_are_named_after_them() {
+    fn operators_create_nodes_that_are_named_after_them() {
         for (operator, node, expected) in [
             ("mul_Tensor", "MulBackward0", true),
             ("_to_copy", "ToCopyBackward0", true),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_in_a_binary_is_not_a_name() {
+    fn offset_in_binary_is_not_name() {
         for unnamed in ["??", "libfoo.so+0x12a", "train+0x1b1862 [build id 24608a6efe03]", "0x7f00aa"] {
             assert!(is_unnamed(unnamed), "{unnamed}");
         }

@@ -43,7 +43,7 @@ fn frame(text: &str) -> Frame {
 }
 
 #[test]
-fn real_stacks_name_the_line_that_a_person_would_point_at() {
+fn real_stacks_are_attributed_to_expected_lines() {
     let test_stacks = test_stacks();
     assert!(test_stacks.len() >= 30, "{}", test_stacks.len());
     let rules = Rules::new();
@@ -62,7 +62,7 @@ fn real_stacks_name_the_line_that_a_person_would_point_at() {
 }
 
 #[test]
-fn the_longest_of_the_users_globs_decides_first() {
+fn longest_user_glob_takes_precedence() {
     let einsum = frame("einsum @ /v/lib/python3.12/site-packages/einops/einops.py:916");
     let judge = |rules: Rules| rules.judge(&einsum);
     assert_eq!(judge(Rules::new()).owner, Owner::Framework);
@@ -111,7 +111,7 @@ fn malformed_frames_do_not_panic() {
 }
 
 #[test]
-fn a_glob_names_a_binary_by_its_path_its_folder_and_its_name() {
+fn glob_names_binary_by_its_path_its_folder_and_its_name() {
     let insert = frame("insert % library /home/kim/deps/lib/libstore.so.1.2");
     let known = frame("insert @ /build/pkg/src/insert.c:7 % library /home/kim/deps/lib/libstore.so.1.2");
     for glob in [
@@ -140,7 +140,7 @@ fn a_glob_names_a_binary_by_its_path_its_folder_and_its_name() {
 }
 
 #[test]
-fn a_programs_folder_does_not_apply_to_its_sources() {
+fn program_folder_does_not_apply_to_sources() {
     let push = frame(
         "alloc::vec::Vec<T,A>::push @ /rustc/5980/library/alloc/src/vec/mod.rs:480 % program /home/kim/proj/target/app",
     );

@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_level_is_the_first_one_that_reached_it() {
+    fn highest_level_is_first_one_that_reached_it() {
         let found = track_levels(&[], 1);
         assert_eq!((found.most, found.row, found.steps), (47, Some(2), vec![]));
     }
 
     #[test]
-    fn a_step_includes_the_memory_live_at_its_beginning() {
+    fn step_includes_memory_live_at_its_beginning() {
         assert_eq!(track_levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
         assert_eq!(track_levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
         // Steps without events: before the first event, between events, and after the last event.
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_events_keeps_the_previous_level() {
+    fn time_without_events_keeps_previous_level() {
         assert_eq!(track_levels(&[], 6).bins, [15, 15, 7, 47, 47, 47]);
         assert_eq!(track_levels(&[], 1).bins, [47]);
         assert_eq!(track_levels(&[], 30).bins.len(), 30);

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_differ_only_in_the_rank_are_the_same() {
+    fn folders_that_differ_only_in_rank_are_same() {
         assert_eq!(folder_pattern("run/rank3/part.pickle"), "run/rank*");
         assert_eq!(folder_pattern("/data/a/rank3.pickle"), "/data/a");
         assert_eq!(folder_pattern("rank3.pickle"), ".");

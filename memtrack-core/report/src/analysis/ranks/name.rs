@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rank_comes_from_names_and_the_job_from_folders() {
+    fn rank_comes_from_names_and_job_from_folders() {
         for (path, rank, job) in [
             ("run/rank3.pickle", Some(3), None),
             ("run/rank_03_memory_snapshot.pickle.gz", Some(3), None),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_percent_or_a_few_bytes_are_noise() {
+    fn small_differences_are_noise() {
         assert_eq!(find_outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1049 * MIB]), [0; 0]);
         assert_eq!(find_outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1051 * MIB]), [3]);
         assert_eq!(find_outliers(&[1000, 1000, 1000, 900_000]), [0; 0]);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_spread_raises_the_tolerance() {
+    fn wide_spread_raises_tolerance() {
         let spread: Vec<u64> = (0..16).map(|rank| (100 + 10 * rank) * MIB).collect();
         assert_eq!(find_outliers(&spread), [0; 0]);
         let mut one = spread;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_has_to_be_off_by_more_than_its_error() {
+    fn estimate_is_outlier_only_beyond_its_error() {
         let distribution = Distribution::of(&[100 * MIB, 100 * MIB, 100 * MIB, 150 * MIB]).unwrap();
         let of = |low: u64, high: u64| Estimate {
             counted: false,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_numbers_have_a_median() {
+    fn largest_numbers_have_median() {
         let distribution = Distribution::of(&[u64::MAX, u64::MAX, u64::MAX - 2, 0]).unwrap();
         assert_eq!((distribution.median, distribution.least, distribution.most), (u64::MAX - 1, 0, u64::MAX));
     }

@@ -139,7 +139,7 @@ mod tests {
     use memtrack_model::event::ThreadId;
 
     #[test]
-    fn a_mark_ends_a_step_and_names_may_have_numbers() {
+    fn mark_ends_step_and_names_may_have_numbers() {
         let mut snapshot = Snapshot::default();
         for (ticks, name) in [(10, "step"), (15, "checkpoint"), (30, "step"), (35, "save"), (90, "step")] {
             snapshot.marks.push(ticks, ThreadId(0), name);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_without_a_step_name_are_steps_only_on_request() {
+    fn intervals_without_step_name_are_steps_only_on_request() {
         let mut snapshot = Snapshot::default();
         for ticks in 1..9 {
             snapshot.marks.push(ticks, ThreadId(0), "request");

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_in_use_is_not_cache_and_an_idle_one_is_not_a_leak() {
+    fn pool_in_use_is_not_cache_and_idle_pool_is_not_leak() {
         assert!(text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, not cached"));
         let idle = text(&[moment(ReadingMoment::Last, 5, (3, 0))]);
         assert!(idle.contains("all 3.00 GiB are cache, not a leak"), "{idle}");

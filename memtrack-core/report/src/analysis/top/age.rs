@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_one_digit_after_the_point_and_a_unit() {
+    fn times_have_one_digit_after_point_and_unit() {
         for (ns, text) in [
             (0, "0 ns"),
             (850, "850 ns"),

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn python_comes_first_and_the_rest_is_counted() {
+    fn python_frames_come_first_and_others_are_counted() {
         let mixed = stack(&["??", "a.cpp", "/x/optimizer.py", "??", "<string>"]);
         assert_eq!(
             format_frames(&mixed, 7, usize::MAX),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_only_forward_a_call_are_counted_and_shown_on_demand() {
+    fn frames_that_only_forward_call_are_counted_and_shown_on_demand() {
         let mut calls =
             stack(&["/v/torch/nn/modules/module.py", "/app/model.py", "/v/torch/nn/modules/module.py"]);
         calls[0].frame.function = "_call_impl".into();

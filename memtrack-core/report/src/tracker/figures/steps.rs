@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_keeps_its_value_until_the_next_operator() {
+    fn counter_keeps_its_value_until_next_operator() {
         assert_eq!(draw(&[1.0, 1.0, 3.0], 30.0), [[(0, 9), (20, 9), (20, 7), (30, 7)]]);
     }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_leaves_a_gap() {
+    fn nan_leaves_gap() {
         let lines = draw(&[1.0, f64::NAN, f64::INFINITY, 2.0], 4.0);
         assert_eq!(lines, [[(0, 9), (1, 9)], [(3, 8), (4, 8)]]);
         assert_eq!(draw(&[], 4.0), Vec::<Vec<Point>>::new());

@@ -17,7 +17,7 @@ fn run_of_operators(count: usize) -> TrackerStats {
 }
 
 #[test]
-fn a_figure_names_its_series_and_its_markers() {
+fn figure_names_its_series_and_its_markers() {
     let svg = render_svg(&run_of_operators(10), Figure::All).unwrap();
     for text in [
         "allocated",
@@ -84,7 +84,7 @@ fn each_step_has_its_markers() {
 }
 
 #[test]
-fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_the_series() {
+fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_series() {
     let svg = render_svg(&run_of_steps(50_000, 4), Figure::Allocated).unwrap();
     assert!(svg.len() < 250_000, "{} bytes", svg.len());
     assert!(svg.contains("fw_start (50000, at 0 to 199996)"));
@@ -98,7 +98,7 @@ fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_the_series() {
 }
 
 #[test]
-fn a_peak_inside_an_operator_is_drawn_with_its_distance_above_the_series() {
+fn peak_inside_operator_is_drawn_with_its_distance_above_series() {
     let mut stats = run_of_steps(10, 5);
     stats.peak = Some(AllocatedPeak::new(77.7, 77.7, Some(31), true));
     for figure in [Figure::All, Figure::Allocated] {
@@ -119,7 +119,7 @@ fn a_peak_inside_an_operator_is_drawn_with_its_distance_above_the_series() {
 }
 
 #[test]
-fn a_peak_that_may_have_been_higher_is_a_lower_bound() {
+fn peak_that_may_have_been_higher_is_lower_bound() {
     let mut stats = run_of_steps(2, 5);
     stats.peak = Some(AllocatedPeak::new(20.0, f64::INFINITY, Some(10), false));
     let svg = render_svg(&stats, Figure::Allocated).unwrap();
@@ -149,7 +149,7 @@ fn names_from_files_are_escaped() {
 }
 
 #[test]
-fn a_page_loads_no_other_files() {
+fn page_loads_no_other_files() {
     let page = render_html(&run_of_operators(10)).unwrap();
     let links = page.replace("http://www.w3.org/2000/svg", "");
     assert!(!links.contains("http") && !links.contains("src=") && !links.contains("url("));
@@ -168,7 +168,7 @@ fn runs_without_records_or_numbers_are_drawn() {
 }
 
 #[test]
-fn markers_without_room_in_the_legend_are_counted() {
+fn markers_without_room_in_legend_are_counted() {
     let mut stats = run_of_operators(10);
     for index in 0..50 {
         stats.mark(&format!("iteration {index} with quite a long name, longer than fits"));
@@ -180,7 +180,7 @@ fn markers_without_room_in_the_legend_are_counted() {
 }
 
 #[test]
-fn the_suffix_determines_the_files() {
+fn suffix_determines_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     assert_eq!(write_figures(&run_of_operators(5), path("run.html")).unwrap(), [path("run.html")]);

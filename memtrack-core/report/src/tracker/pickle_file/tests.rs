@@ -8,12 +8,12 @@ fn save_and_load(stats: &TrackerStats) -> TrackerStats {
 }
 
 #[test]
-fn an_empty_run_is_saved_and_loaded() {
+fn empty_run_is_saved_and_loaded() {
     assert_eq!(save_and_load(&TrackerStats::default()), TrackerStats::default());
 }
 
 #[test]
-fn saving_replaces_a_file() {
+fn saving_replaces_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stats.pickle");
     std::fs::write(&path, "something old and long").unwrap();
@@ -25,7 +25,7 @@ fn saving_replaces_a_file() {
 }
 
 #[test]
-fn the_peak_and_the_markers_of_all_steps_are_saved_and_loaded() {
+fn peak_and_markers_of_all_steps_are_saved_and_loaded() {
     let mut stats = TrackerStats::default();
     for step in 0..3 {
         stats.mark("fw_start");
@@ -51,7 +51,7 @@ fn integers_count_as_mib_and_records_come_in_any_order() {
 }
 
 #[test]
-fn other_pickles_are_rejected_with_the_position() {
+fn other_pickles_are_rejected_with_position() {
     let error = |bytes: &[u8]| TrackerStats::load_from(bytes).unwrap_err().to_string();
     assert!(error(b"].").contains("a list"));
     assert!(error(b"}.").contains("memories_allocated"));

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_measured_parsed_and_found_again() {
+    fn run_is_measured_parsed_and_found_again() {
         let ready = b"h\x07j\x01\x02\0\0h\x09e...";
         assert_eq!(length_of(ready), Some(9));
         assert_eq!(memo_slots(&ready[..9]).collect::<Vec<_>>(), [7, 513, 9]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_with_the_same_head_are_distinguished() {
+    fn runs_with_same_head_are_distinguished() {
         let run = |tail: &[u8]| [&b"h\x01".repeat(20)[..], tail, b"e"].concat();
         let (one, other) = (run(b"h\x02"), run(b"h\x03"));
         let mut runs = Runs::default();

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_number_in_a_long_encoding_may_end_the_window() {
+    fn small_number_in_long_encoding_may_end_window() {
         let (memo, mut runs) = (Memo::default(), Runs::default());
         let bytes = b"\x8a\x08\x05\0\0\0\0\0\0\0";
         let Some((EncodedValue::Value(value), 10)) = decode_value(&memo, &mut runs, bytes) else {

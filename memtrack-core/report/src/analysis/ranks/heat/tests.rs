@@ -130,7 +130,7 @@ fn steps_are_columns_where_all_ranks_mark_them() {
 }
 
 #[test]
-fn an_odd_rank_is_odd_since_the_first_step_that_the_rule_marks() {
+fn outlier_starts_at_first_step_marked_by_rule() {
     let found = heat_map(&leaking_ranks(4, 6, 2), 512, 1024);
     let history = &found.histories[0];
     assert_eq!((history.rank, history.is_more, history.since, history.odd_columns), (3, true, Some(2), 4));
@@ -151,7 +151,7 @@ fn an_odd_rank_is_odd_since_the_first_step_that_the_rule_marks() {
 }
 
 #[test]
-fn an_early_blip_is_not_the_start_and_a_gap_of_one_column_is_not_the_end() {
+fn early_blip_is_not_start_and_one_column_gap_is_not_end() {
     let mut ranks: Vec<Rank> = (0..4).map(|number| rank(number, &[100; 512])).collect();
     ranks[2].mib[10] = 200;
     ranks[2].mib[300..].fill(200);
@@ -161,7 +161,7 @@ fn an_early_blip_is_not_the_start_and_a_gap_of_one_column_is_not_the_end() {
 }
 
 #[test]
-fn steps_share_columns_without_losing_a_peak() {
+fn steps_share_columns_without_losing_peak() {
     let mut ranks = leaking_ranks(3, 1000, 2000);
     ranks[1].mib[777] = 500;
     let found = heat_map(&ranks, 64, 1024);
@@ -174,7 +174,7 @@ fn steps_share_columns_without_losing_a_peak() {
 }
 
 #[test]
-fn a_shared_row_shows_its_highest_rank_and_the_one_furthest_from_the_median() {
+fn shared_row_shows_highest_rank_and_furthest_from_median() {
     let mut ranks: Vec<Rank> = (0..1000).map(|number| rank(number, &[100, 100, 100, 100])).collect();
     ranks[500].mib[2] = 10;
     ranks[501].mib[2] = 150;
@@ -187,7 +187,7 @@ fn a_shared_row_shows_its_highest_rank_and_the_one_furthest_from_the_median() {
 }
 
 #[test]
-fn ranks_are_aligned_by_clocks_that_agree_and_otherwise_by_their_first_events() {
+fn ranks_are_aligned_by_agreeing_clocks_or_first_events() {
     let late = |by: u64| Rank { begin_ns: Some(5 * SECOND_NS + by), ..rank(1, &[7, 8, 9, 9]) };
     let begin = || rank(0, &[1, 2, 3, 4]);
     let found = heat_map(&[begin(), late(2 * SECOND_NS)], 4, 10);
@@ -201,7 +201,7 @@ fn ranks_are_aligned_by_clocks_that_agree_and_otherwise_by_their_first_events() 
 }
 
 #[test]
-fn a_shorter_file_has_nothing_after_its_end() {
+fn shorter_file_has_nothing_after_its_end() {
     let short = Rank { seconds: 2.0, ..rank(1, &[7, 8, 9, 9]) };
     let found = heat_map(&[rank(0, &[1, 2, 3, 4]), short], 4, 10);
     assert_eq!(cell_maxima(&found)[1], [Some(8), Some(9), None, None]);
@@ -226,7 +226,7 @@ fn events_at_one_moment_have_one_column() {
 }
 
 #[test]
-fn axis_labels_are_round_numbers_within_the_axis() {
+fn axis_labels_are_round_numbers_within_axis() {
     let texts = |columns: &HeatColumns| -> Vec<String> {
         columns.axis_labels(8).into_iter().map(|(at, text)| format!("{at:.1} {text}")).collect()
     };
@@ -241,7 +241,7 @@ fn axis_labels_are_round_numbers_within_the_axis() {
 }
 
 #[test]
-fn estimates_are_never_odd_at_a_moment() {
+fn estimates_are_never_outliers_at_a_moment() {
     let mut digests: Vec<RankDigest> = leaking_ranks(4, 6, 2).iter().map(Rank::digest).collect();
     digests[3].devices[0].peak.error = Estimate {
         counted: false,

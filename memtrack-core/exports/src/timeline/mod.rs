@@ -1,8 +1,8 @@
 //! Tracks memory over time, for formats with a time axis. This covers the times of events ([`Times`]), a device's bytes
-//! after each event ([`DeviceTimeline`]), and the running scopes and ranges ([`running`], [`ranges`]).
+//! after each event ([`DeviceTimeline`]), and the running scopes and ranges ([`scopes`], [`ranges`]).
 
 pub(crate) mod ranges;
-pub(crate) mod running;
+pub(crate) mod scopes;
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, ThreadId};
@@ -60,7 +60,7 @@ pub(crate) struct MonotonicClock(u64);
 
 impl MonotonicClock {
     /// Returns `ns`, or the latest time so far if that is later.
-    pub(crate) fn at(&mut self, ns: u64) -> u64 {
+    pub(crate) fn advance_to(&mut self, ns: u64) -> u64 {
         self.0 = self.0.max(ns);
         self.0
     }
@@ -126,7 +126,7 @@ impl<'a> DeviceTimeline<'a> {
 
     /// Returns the live requested bytes before the first event, and after each row that changed them. Their maximum is
     /// [`Self::peak`].
-    pub(crate) fn live(&self) -> (u64, Vec<(usize, u64)>) {
+    pub(crate) fn live_bytes(&self) -> (u64, Vec<(usize, u64)>) {
         let index_of = |row: usize| self.rows.binary_search(&(row as u32)).ok();
         let mut changes = vec![0i128; self.rows.len()];
         let mut live = 0i128;
@@ -151,7 +151,7 @@ impl<'a> DeviceTimeline<'a> {
 
     /// Returns the reserved bytes in the same form, or `None` if no memory was reserved or the file does not contain
     /// segments.
-    pub(crate) fn reserved(&self) -> Option<(u64, Vec<(usize, u64)>)> {
+    pub(crate) fn reserved_bytes(&self) -> Option<(u64, Vec<(usize, u64)>)> {
         if !has_reserved_bytes(self.snapshot, self.device) {
             return None;
         }
@@ -161,7 +161,7 @@ impl<'a> DeviceTimeline<'a> {
 
     /// Returns the device's free bytes as of each time that they were queried, with that time in ticks. The sources are
     /// the driver readings and the out-of-memory events.
-    pub(crate) fn free(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn free_bytes(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
         if self.device.is_accelerator() {
@@ -179,7 +179,7 @@ impl<'a> DeviceTimeline<'a> {
         self.rows().filter(|&row| self.snapshot.events.action[row] == Action::Oom)
     }
 
-    /// Returns a description of the numbers that [`Self::live`] returns.
+    /// Returns a description of the numbers that [`Self::live_bytes`] returns.
     pub(crate) fn live_description(&self) -> &'static str {
         match self.estimated {
             true => {
@@ -190,7 +190,7 @@ impl<'a> DeviceTimeline<'a> {
     }
 
     /// Returns the device's name, with a note if the numbers are estimates.
-    pub(crate) fn heading(&self) -> String {
+    pub(crate) fn format_heading(&self) -> String {
         if self.estimated { format!("{} (estimates)", self.name) } else { self.name.clone() }
     }
 }
@@ -206,7 +206,7 @@ pub(crate) struct MarkSeries<'a> {
 }
 
 /// Returns all of the program's marks, grouped by name and thread.
-pub(crate) fn mark_series<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<MarkSeries<'a>> {
+pub(crate) fn group_marks<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<MarkSeries<'a>> {
     let mut all: BTreeMap<(u32, ThreadId), Vec<u64>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
         all.entry((mark.name, mark.thread)).or_default().push(times.ns(mark.ticks));
@@ -230,7 +230,7 @@ pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
 }
 
 /// Returns the remarks that apply to the whole snapshot, as short sentences.
-pub(crate) fn remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
+pub(crate) fn collect_remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
     let mut remarks = vec![format!("memtrack {}", env!("CARGO_PKG_VERSION"))];
     if !times.known {
         remarks.push("events have no times: one microsecond stands for one event".to_owned());

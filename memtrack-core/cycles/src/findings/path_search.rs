@@ -76,7 +76,7 @@ impl<'a> PathSearch<'a> {
 
     /// Returns the nearest node for which `is_end` returns true, and a shortest path to it from one of `starts`, along
     /// the edges for which `follow` returns true.
-    pub(super) fn shortest_path(
+    pub(super) fn find_shortest_path(
         &mut self,
         starts: impl IntoIterator<Item = u32>,
         follow: impl Fn(usize) -> bool,
@@ -91,7 +91,7 @@ impl<'a> PathSearch<'a> {
     }
 
     /// Returns a shortest closed path that starts and ends at `node`, along the edges for which `follow` returns true.
-    pub(super) fn closed_path(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
+    pub(super) fn find_closed_path(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
         let graph = self.graph;
         let back = |from: u32| {
             graph
@@ -99,7 +99,7 @@ impl<'a> PathSearch<'a> {
                 .find(|&edge| graph.edges[edge].to == node && follow(edge))
                 .map(|edge| edge as u32)
         };
-        let (end, mut path) = self.shortest_path([node], &follow, |from| back(from).is_some())?;
+        let (end, mut path) = self.find_shortest_path([node], &follow, |from| back(from).is_some())?;
         path.push(back(end)?);
         Some(path)
     }

@@ -35,7 +35,7 @@ fn reports_twice(custom: &Custom, to: &mut Visitor<'_>) {
 }
 
 #[test]
-fn a_pointer_that_is_reported_twice_is_no_finding_while_the_value_is_held() {
+fn pointer_reported_twice_is_no_finding_while_value_is_held() {
     let _guard = begin_test();
     let custom = Custom::new(reports_twice);
     let itself = Rc::clone(&custom);
@@ -51,7 +51,7 @@ fn a_pointer_that_is_reported_twice_is_no_finding_while_the_value_is_held() {
 }
 
 #[test]
-fn a_remark_is_made_on_a_reported_pointer_of_another_value() {
+fn reported_pointer_of_another_value_causes_remark() {
     let _guard = begin_test();
     // Also reports the pointers in the values to which it points, although it does not hold those pointers itself.
     let looks_behind: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
@@ -70,7 +70,7 @@ fn a_remark_is_made_on_a_reported_pointer_of_another_value() {
 }
 
 #[test]
-fn copies_that_are_reported_from_the_stack_are_different_pointers() {
+fn copies_that_are_reported_from_stack_are_different_pointers() {
     let _guard = begin_test();
     let copies: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
         for next in custom.next.borrow().iter() {
@@ -89,7 +89,7 @@ fn copies_that_are_reported_from_the_stack_are_different_pointers() {
 }
 
 #[test]
-fn opaque_and_panicking_values_hide_the_values_they_hold() {
+fn opaque_and_panicking_values_hide_their_contents() {
     let _guard = begin_test();
     for (report, why) in [
         ((|_, to| to.opaque("a closure")) as fn(&Custom, &mut Visitor<'_>), "a closure"),
@@ -99,7 +99,7 @@ fn opaque_and_panicking_values_hide_the_values_they_hold() {
         let itself = Rc::clone(&custom);
         custom.next.borrow_mut().push(itself);
         drop(custom);
-        let report = everything();
+        let report = scan_everything();
         assert_eq!((report.unreachable, report.incomplete), (0, 1));
         let node = &report.graph.nodes[0];
         assert_eq!(report.graph.text(node.incomplete.expect("incomplete")), why);
@@ -109,7 +109,7 @@ fn opaque_and_panicking_values_hide_the_values_they_hold() {
 }
 
 #[test]
-fn a_value_that_is_borrowed_for_writing_is_skipped() {
+fn value_that_is_borrowed_for_writing_is_skipped() {
     let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
@@ -117,13 +117,13 @@ fn a_value_that_is_borrowed_for_writing_is_skipped() {
     drop(layer);
     let strong = weak.upgrade().expect("a cycle");
     let borrowed = strong.next.borrow_mut();
-    let report = everything();
+    let report = scan_everything();
     assert_eq!((report.unreachable, report.incomplete), (0, 1));
     drop(borrowed);
 }
 
 #[test]
-fn weak_pointers_outside_are_counted_and_those_inside_are_not() {
+fn only_outside_weak_pointers_are_counted() {
     let _guard = begin_test();
     struct Child {
         parent: RefCell<std::rc::Weak<Child>>,
@@ -189,7 +189,7 @@ fn one_value_behind_pointers_of_several_types_is_one_node() {
 }
 
 #[test]
-fn a_value_registered_only_as_a_trait_object_is_found() {
+fn value_registered_only_as_trait_object_is_found() {
     let _guard = begin_test();
     trait Shape: References {}
     struct Square(RefCell<Option<Rc<dyn Shape>>>);
@@ -227,7 +227,7 @@ fn values_without_size_are_distinguished() {
     let holder = Rc::new(Holder(nothings.clone(), others));
     register(&holder);
     nothings.iter().for_each(register);
-    let report = everything();
+    let report = scan_everything();
     assert_eq!((report.values, report.pointers), (2001, 2000));
     let held: Vec<Reachability> = report.graph.nodes.iter().map(|node| node.held).collect();
     assert_eq!(
@@ -238,7 +238,7 @@ fn values_without_size_are_distinguished() {
 }
 
 #[test]
-fn a_destructor_that_a_scan_runs_may_register_and_scan() {
+fn destructor_that_scan_runs_may_register_and_scan() {
     let _guard = begin_test();
     thread_local! {
         static DROPPED: Cell<Option<Result<u64, NotScanned>>> = const { Cell::new(None) };
@@ -270,20 +270,20 @@ fn a_destructor_that_a_scan_runs_may_register_and_scan() {
 }
 
 #[test]
-fn a_scan_during_a_visit_reports_that_another_is_running() {
+fn scan_during_visit_reports_that_another_is_running() {
     let _guard = begin_test();
     let custom = Custom::new(|_, to| {
         assert_eq!(find().err(), Some(NotScanned::Busy));
         Layer::new("registered meanwhile", None);
         to.show("scans", &true);
     });
-    let report = everything();
+    let report = scan_everything();
     assert_eq!((report.values, report.incomplete), (1, 0));
     drop(custom);
 }
 
 #[test]
-fn a_scan_leaves_counts_and_memory_as_they_were() {
+fn scan_leaves_counts_and_memory_as_they_were() {
     let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
@@ -294,7 +294,7 @@ fn a_scan_leaves_counts_and_memory_as_they_were() {
 
 /// An implementation of `Sink` may panic, and the visitor's counts must survive that.
 #[test]
-fn a_visit_that_panics_does_not_stop_the_next() {
+fn visit_that_panics_does_not_stop_next() {
     struct Panics;
     impl Sink for Panics {
         fn wants_paths(&self) -> bool {
@@ -360,7 +360,7 @@ fn values_that_cannot_be_shown_hide_no_finding() {
 }
 
 #[test]
-fn a_report_states_that_values_could_not_be_fully_visited() {
+fn report_states_that_values_could_not_be_fully_visited() {
     let _guard = begin_test();
     let custom = Custom::new(|_, to| to.opaque("a closure"));
     let itself = Rc::clone(&custom);

@@ -3,7 +3,7 @@
 use memtrack_formats::unpacked_head;
 
 /// The maximum number of decompressed bytes to inspect.
-const MAX_HEAD: usize = 4096;
+const MAX_HEAD_BYTES: usize = 4096;
 
 /// Returns whether a file that starts with these bytes, compressed or not, should be read as an operator
 /// trace, so that errors in it are reported as trace errors. This is the case if the file starts with a
@@ -25,7 +25,7 @@ pub fn is_operator_trace(head: &[u8]) -> bool {
 
 /// Returns the first line of a file that starts with these bytes, or as much of the line as they contain.
 fn first_line(head: &[u8]) -> Vec<u8> {
-    let unpacked = unpacked_head(head, MAX_HEAD);
+    let unpacked = unpacked_head(head, MAX_HEAD_BYTES);
     unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
 }
 

@@ -39,7 +39,7 @@ struct LaneState {
 
 /// Calls `visit` for all starts and ends of scopes. In a recording, these are the scopes of all threads, and in
 /// PyTorch's format, those of `devices`.
-pub(crate) fn scopes<E>(
+pub(crate) fn for_each_scope_event<E>(
     snapshot: &Snapshot,
     times: &Times<'_>,
     devices: &[DeviceId],
@@ -57,12 +57,12 @@ pub(crate) fn scopes<E>(
             Some(_) => continue,
         };
         let running = lanes.entry(lane).or_default();
-        let ns = running.clock.at(times.ns(events.ticks[row]));
+        let ns = running.clock.advance_to(times.ns(events.ticks[row]));
         let scope = events.scope[row];
         if running.open.last().map_or(ScopeId::NONE, |open| open.0) != scope {
-            let path = path(snapshot, scope);
+            let path = scope_path(snapshot, scope);
             let same = running.open.iter().zip(&path).take_while(|(open, scope)| open.0 == **scope).count();
-            close(running, lane, same, &mut visit)?;
+            close_scopes(running, lane, same, &mut visit)?;
             for &scope in &path[same..] {
                 running.open.push((scope, ns));
                 visit(ScopeEvent::Begin { lane, scope, ns })?;
@@ -72,11 +72,11 @@ pub(crate) fn scopes<E>(
     }
     let mut rest: Vec<(Lane, LaneState)> = lanes.into_iter().collect();
     rest.sort_unstable_by_key(|(lane, _)| *lane);
-    rest.iter_mut().try_for_each(|(lane, running)| close(running, *lane, 0, &mut visit))
+    rest.iter_mut().try_for_each(|(lane, running)| close_scopes(running, *lane, 0, &mut visit))
 }
 
 /// Ends the open scopes that are deeper than `depth`.
-fn close<E>(
+fn close_scopes<E>(
     running: &mut LaneState,
     lane: Lane,
     depth: usize,
@@ -91,7 +91,7 @@ fn close<E>(
 }
 
 /// Returns the path of a scope, which consists of the enclosing scopes and the scope itself, outermost first.
-fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
+fn scope_path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
     let mut at = scope;
@@ -134,7 +134,7 @@ mod tests {
     use std::convert::Infallible;
 
     #[test]
-    fn a_scope_lasts_from_its_first_to_its_last_event_on_a_thread() {
+    fn scope_lasts_from_first_to_last_event_on_thread() {
         let mut snapshot = Snapshot::default();
         for (parent, name) in [(0, "model"), (1, "matmul"), (0, "backward")] {
             let scope = Scope { parent: ScopeId(parent), name: name.into(), ..Scope::default() };
@@ -149,7 +149,7 @@ mod tests {
         let mut ended = Vec::new();
         let mut depths: HashMap<Lane, Vec<ScopeId>> = HashMap::new();
         let times = Times::of(&snapshot);
-        let Ok(()) = scopes(&snapshot, &times, &[], |event| {
+        let Ok(()) = for_each_scope_event(&snapshot, &times, &[], |event| {
             match event {
                 ScopeEvent::Begin { lane, scope, .. } => depths.entry(lane).or_default().push(scope),
                 ScopeEvent::End { lane, scope, from_ns, ns } => {

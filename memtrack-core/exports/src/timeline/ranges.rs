@@ -32,9 +32,9 @@ pub(crate) struct Track {
 }
 
 /// Returns the tracks for the ranges of these devices, and for ranges without a device.
-pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId]) -> Vec<Track> {
+pub(crate) fn build_tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId]) -> Vec<Track> {
     let mut all: Vec<Track> = Vec::new();
-    for (device, mut ranges) in by_device(snapshot, times) {
+    for (device, mut ranges) in ranges_by_device(snapshot, times) {
         if device.is_some_and(|device| !devices.contains(&device)) {
             continue;
         }
@@ -62,7 +62,7 @@ pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId
 }
 
 /// Returns the ranges that have a start and an end, grouped by device.
-fn by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId>, Vec<Range>> {
+fn ranges_by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId>, Vec<Range>> {
     let mut by_device: BTreeMap<Option<DeviceId>, Vec<Range>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref().filter(|_| times.known) else { return by_device };
     let notes = &pytorch.annotations;
