@@ -51,7 +51,7 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
     }
 }
 
-/// Warns on standard error about the oddities in a file.
+/// Warns on standard error about the inconsistencies in a file.
 pub(crate) fn mention_inconsistencies(odd: &Inconsistencies, streams: &mut Streams<'_>) {
     for line in odd.lines() {
         // Ignore a failure to print this warning, because the report is correct without it.

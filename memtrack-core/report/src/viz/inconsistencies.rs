@@ -1,17 +1,17 @@
-//! The oddities in a file. Where PyTorch would fail, reports continue and collect here the values that they had to
-//! assume. The command prints the oddities in addition to the report.
+//! The inconsistencies in a file. Where PyTorch would fail, reports continue and collect here the values that they had
+//! to assume. The command prints the inconsistencies in addition to the report.
 
 use std::fmt;
 
-/// The oddities in a file, with the first example and the count of each kind.
+/// The inconsistencies in a file, with the first example and the count of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inconsistencies {
     kinds: Vec<(&'static str, String, u64)>,
 }
 
 impl Inconsistencies {
-    /// Records an oddity. `kind` is the text that all oddities of the same kind share, and `first` names the subject of
-    /// the first one.
+    /// Records an inconsistency. `kind` is the text that all inconsistencies of the same kind share, and `first` names
+    /// the subject of the first one.
     pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
         match self.kinds.iter_mut().find(|known| known.0 == kind) {
             Some(known) => known.2 += 1,
@@ -19,12 +19,12 @@ impl Inconsistencies {
         }
     }
 
-    /// Returns whether there are no oddities.
+    /// Returns whether there are no inconsistencies.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Adds the oddities of `other`.
+    /// Adds the inconsistencies of `other`.
     pub fn extend(&mut self, other: Self) {
         for (kind, first, times) in other.kinds {
             match self.kinds.iter_mut().find(|known| known.0 == kind) {

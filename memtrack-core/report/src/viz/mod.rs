@@ -2,8 +2,9 @@
 //! [`memory_folded`] and [`compare_folded`]. The same reports are available as JSON and as lines for a flame graph.
 //!
 //! All reports take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
-//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Inconsistencies`] of the file. Where PyTorch
-//! fails, a report contains as much as the file allows, and the oddities describe what is wrong with the file.
+//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Inconsistencies`] of the file. Where
+//! PyTorch fails, a report contains as much as the file allows, and the inconsistencies describe what is wrong with the
+//! file.
 
 mod blocks;
 mod compare;

@@ -102,7 +102,7 @@ impl Cached {
 
 /// Memory that is in use but not tracked by memtrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Unseen"))]
 #[non_exhaustive]
 pub struct Untracked {
     /// The bytes. For a device, these are the bytes that the driver reports as in use but that are neither recorded nor

@@ -1,5 +1,5 @@
 //! Stencils, which describe how the latest events were encoded. The keys of an event are references to memo slots, so
-//! in events of the same shape, each entry starts with the same bytes. [`crate::pytorch::read::fast::spelled`] reads
+//! in events of the same shape, each entry starts with the same bytes. [`crate::pytorch::read::fast::matched`] reads
 //! such events without the machine's stack.
 //!
 //! **How much time do stencils save?** In one interleaved run, loading took 0.30 s instead of 0.44 s.

@@ -1,6 +1,6 @@
 //! Folds a dictionary into a row of a table as soon as it is complete. The dictionary's keys identify its kind: one
 //! with an `action` is an event, and one with a `filename` is a frame. Segments, blocks and annotations are few in
-//! number and are folded by [`crate::pytorch::read::finish::whole`].
+//! number and are folded by [`crate::pytorch::read::finish::finisher`].
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
