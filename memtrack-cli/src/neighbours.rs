@@ -123,7 +123,7 @@ fn is_python(path: &Path, text: &[u8]) -> bool {
 
 impl Kind {
     /// Describes this kind of file and names the verbs that read it.
-    fn description(self, path: &Path) -> String {
+    fn describe(self, path: &Path) -> String {
         let name = if path == Path::new("-") { "FILE".into() } else { path.to_string_lossy() };
         match self {
             Self::Recording => "this is a recording of memtrack, for memtrack summary, top, peak, leaks, diff and view".into(),
@@ -169,7 +169,7 @@ pub(crate) fn unusable_file_error(
     why: impl fmt::Display,
 ) -> CliError {
     match Kind::detect(path, head).filter(|kind| !own.contains(kind)) {
-        Some(kind) => CliError::input(path, kind.description(path)),
+        Some(kind) => CliError::input(path, kind.describe(path)),
         None => CliError::input(path, why),
     }
 }

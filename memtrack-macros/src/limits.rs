@@ -125,7 +125,7 @@ fn parse_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
     let Expr::Lit(literal) = &value else { return Ok(value.into_token_stream()) };
     match &literal.lit {
         Lit::Str(text) => {
-            let bytes = bytes_of(&text.value()).map_err(|why| Error::new(text.span(), why))?;
+            let bytes = parse_size(&text.value()).map_err(|why| Error::new(text.span(), why))?;
             Ok(quote_spanned!(text.span()=> #bytes))
         }
         Lit::Int(_) => Ok(value.into_token_stream()),
@@ -134,7 +134,7 @@ fn parse_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
 }
 
 /// Parses a size in the same syntax as the `memtrack` command.
-fn bytes_of(text: &str) -> std::result::Result<u64, String> {
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
     const EXPECTED: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

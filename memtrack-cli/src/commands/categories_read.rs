@@ -25,7 +25,7 @@ pub(super) fn run(
         let why = "is not an operator trace; `memtrack export-script` prints the script that records one";
         return Err(CliError::Usage(format!("{option}: {path} {why}")));
     }
-    let requested = args.trace.device.as_deref().map(device_selector).transpose()?;
+    let requested = args.trace.device.as_deref().map(parse_device_selector).transpose()?;
     mention_reordered(snapshot.order_by_time(), streams);
     let moments = match args.at {
         None => vec![ReadingAt::Peak, ReadingAt::End],
@@ -60,7 +60,7 @@ pub(super) fn run(
 }
 
 /// Parses a device name as used in reports (`0`) or in operator traces (`cuda:0`).
-fn device_selector(text: &str) -> Result<DeviceSelector, CliError> {
+fn parse_device_selector(text: &str) -> Result<DeviceSelector, CliError> {
     let number = text.strip_prefix("cuda:").unwrap_or(text);
     parse_device(number).map_err(|error| CliError::Usage(format!("--device {text}: {error}")))
 }

@@ -20,7 +20,7 @@ const MAX_UNPACK_RATIO: u64 = 64;
 /// The number of bytes to which any compressed graph may unpack, however small it is.
 const UNPACK_ALLOWANCE: u64 = 64 << 20;
 /// The number of bytes to unpack between two checks of that limit.
-const STEP_BYTES: u64 = 1 << 20;
+const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
 
 /// A reader that counts the bytes read through it.
 struct CountingReader<'a, R> {
@@ -112,8 +112,11 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
         let mut unpacked =
             MultiGzDecoder::new(CountingReader { inner: head.chain(input), read: &stored }).take(most);
         loop {
-            let read =
-                unpacked.by_ref().take(STEP_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+            let read = unpacked
+                .by_ref()
+                .take(CHECK_INTERVAL_BYTES)
+                .read_to_end(&mut bytes)
+                .map_err(|error| failed(&error))?;
             if read == 0 {
                 break;
             }

@@ -166,22 +166,25 @@ fn percent_encode(part: &str) -> String {
 mod tests {
     use super::*;
 
-    fn named(files: &[&str]) -> Vec<String> {
+    fn names_for(files: &[&str]) -> Vec<String> {
         page_names(&files.iter().map(PathBuf::from).collect::<Vec<_>>(), false)
     }
 
     #[test]
     fn pages_are_named_after_their_files_and_unique() {
-        assert_eq!(named(&["run/rank0.pickle", "run/rank10.pickle.gz"]), ["rank0.html", "rank10.html"]);
+        assert_eq!(names_for(&["run/rank0.pickle", "run/rank10.pickle.gz"]), ["rank0.html", "rank10.html"]);
         assert_eq!(
-            named(&["run/rank0/snapshot.pickle", "run/rank1/snapshot.pickle"]),
+            names_for(&["run/rank0/snapshot.pickle", "run/rank1/snapshot.pickle"]),
             ["rank0-snapshot.html", "rank1-snapshot.html"]
         );
-        assert_eq!(named(&["a.pickle", "a.pickle.zstd", "A.memtrack"]), ["a.html", "a-2.html", "A-3.html"]);
-        assert_eq!(named(&["x/\"<b>&.pickle"]), ["__b__.html"]);
-        assert_eq!(named(&[".pickle"]), ["rank.html"]);
-        assert!(named(&["é".repeat(200).as_str()])[0].len() < 200);
-        assert!(named(&[]).is_empty());
+        assert_eq!(
+            names_for(&["a.pickle", "a.pickle.zstd", "A.memtrack"]),
+            ["a.html", "a-2.html", "A-3.html"]
+        );
+        assert_eq!(names_for(&["x/\"<b>&.pickle"]), ["__b__.html"]);
+        assert_eq!(names_for(&[".pickle"]), ["rank.html"]);
+        assert!(names_for(&["é".repeat(200).as_str()])[0].len() < 200);
+        assert!(names_for(&[]).is_empty());
         assert_eq!(page_names(&[PathBuf::from("secret.pickle")], true), ["file-1.html"]);
     }
 

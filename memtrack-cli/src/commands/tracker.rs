@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Loads the statistics, writes the requested figures, and prints the summary.
 pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let figures = args.output.output.as_deref().map(FigureFiles::for_output).transpose()?;
+    let figures = args.output.output.as_deref().map(FigureFiles::from_output).transpose()?;
     if let Some(figures) = &figures {
         check_targets(figures.targets(), args.output.force)?;
     }

@@ -30,7 +30,7 @@ impl FigureFiles {
     ///
     /// # Errors
     /// Returns a usage error if the suffix of `output` is unknown.
-    pub(crate) fn for_output(output: &Path) -> Result<Self, CliError> {
+    pub(crate) fn from_output(output: &Path) -> Result<Self, CliError> {
         let suffix = output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
         let kind = match suffix.as_deref() {
             Some("html") => Kind::Html,

@@ -125,8 +125,8 @@ fn measure_events() -> f64 {
     }) / 2.0
 }
 
-/// Measures the same as [`measure_events`], but with the blocks of all threads interleaved in one range of 2 MiB, as in a
-/// shared pool.
+/// Measures the same as [`measure_events`], but with the blocks of all threads interleaved in one range of 2 MiB, as in
+/// a shared pool.
 fn measure_events_in_one_region() -> f64 {
     const REGION: u64 = 2 << 20;
     let mut number = 0;

@@ -15,7 +15,11 @@ impl Allocations {
     /// Visits the events in `rows` and returns, for each event that frees a block or requests its free, the row of the
     /// block's allocation. The result is `None` for other events, and if the allocation is not in the trace. The ranges
     /// of successive calls must be contiguous.
-    pub(crate) fn allocation_rows(&mut self, snapshot: &Snapshot, rows: Range<usize>) -> Vec<Option<i64>> {
+    pub(crate) fn find_allocation_rows(
+        &mut self,
+        snapshot: &Snapshot,
+        rows: Range<usize>,
+    ) -> Vec<Option<i64>> {
         let events = &snapshot.events;
         rows.map(|row| {
             let place = (events.device[row], events.address[row]);
@@ -54,8 +58,8 @@ mod tests {
             snapshot.events.push(&Event { action, address: 512, ..Event::BLANK });
         }
         let mut allocations = Allocations::default();
-        let mut found = allocations.allocation_rows(&snapshot, 0..2);
-        found.extend(allocations.allocation_rows(&snapshot, 2..6));
+        let mut found = allocations.find_allocation_rows(&snapshot, 0..2);
+        found.extend(allocations.find_allocation_rows(&snapshot, 2..6));
         assert_eq!(found, [None, None, Some(1), Some(1), None, Some(4)]);
     }
 }

@@ -169,7 +169,7 @@ impl<'a> Events<'a> {
     ) -> (Vec<usize>, Vec<Cells>) {
         let snapshot = self.snapshot;
         let table = &snapshot.events;
-        let allocated = self.allocations.allocation_rows(snapshot, rows.clone());
+        let allocated = self.allocations.find_allocation_rows(snapshot, rows.clone());
         let begin = rows.start;
         let rows: Vec<usize> = rows.filter(|&row| is_selected(table.device[row])).collect();
         let each = || rows.iter().copied();

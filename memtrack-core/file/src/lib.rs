@@ -10,8 +10,8 @@
 //!
 //! The modules:
 //!
-//! - writing: `writer` (while a program runs), `snapshot_writer` (a complete recording), `part` (recordings in several files),
-//!   `replacing_file`.
+//! - writing: `writer` (while a program runs), `snapshot_writer` (a complete recording), `part` (recordings in several
+//!   files), `replacing_file`.
 //! - reading: `reader`, then `dangling_ids`; `unfinished` derives the state at the end of a recording that was cut off;
 //!   `read_report`: which part of a file was read.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:

@@ -104,7 +104,7 @@ pub(crate) fn recognize(head: &[u8]) -> &'static FormatRow {
 
 /// Lists the usual extensions for use in a sentence, such as `pickle, json or memtrack`, with `before` in
 /// front of each one.
-pub(crate) fn extension_list(before: &str) -> String {
+pub(crate) fn format_extensions(before: &str) -> String {
     let mut extensions = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
     let last = extensions.next_back().unwrap_or_default();
     format!("{} or {last}", extensions.collect::<Vec<_>>().join(", "))
@@ -122,7 +122,7 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
         Some(format) => Ok((format, compression)),
         None => Err(format!(
             "the name must end in {}, followed by .gz or .zst to compress it",
-            extension_list(".")
+            format_extensions(".")
         )),
     }
 }
@@ -141,7 +141,7 @@ pub fn split_compression(name: &str) -> (&str, Compression) {
 
 /// Lists the formats in which a snapshot can be written: `pickle, json or memtrack`.
 pub fn formats_listed() -> String {
-    extension_list("")
+    format_extensions("")
 }
 
 #[cfg(test)]

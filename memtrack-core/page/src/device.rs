@@ -289,8 +289,8 @@ impl DeviceTables<'_> {
             categories.clone_from(&found.by_lifetime);
         }
         let mut columns = Columns::default();
-        columns.add_deltas("start", lifetimes.iter().map(|life| start_code(life.start)));
-        columns.add_varints("life", lifetimes.iter().map(|life| life_code(life.start, life.end)));
+        columns.add_deltas("start", lifetimes.iter().map(|life| encode_start(life.start)));
+        columns.add_varints("life", lifetimes.iter().map(|life| encode_life(life.start, life.end)));
         columns.add_varints(
             "pending",
             lifetimes.iter().map(|life| {
@@ -356,8 +356,8 @@ impl DeviceTables<'_> {
         texts: &mut Texts<'_>,
     ) -> Columns {
         let mut columns = Columns::default();
-        columns.add_deltas("start", pieces.iter().map(|piece| start_code(piece.start)));
-        columns.add_varints("life", pieces.iter().map(|piece| life_code(piece.start, piece.end)));
+        columns.add_deltas("start", pieces.iter().map(|piece| encode_start(piece.start)));
+        columns.add_varints("life", pieces.iter().map(|piece| encode_life(piece.start, piece.end)));
         columns.add_varints("size", pieces.iter().map(|piece| piece.bytes));
         let stacks: Vec<u32> = pieces.iter().map(|piece| texts.add_stack(piece.stack)).collect();
         columns.add_varints("stack", stacks);
@@ -468,12 +468,12 @@ impl DeviceTables<'_> {
 }
 
 /// Encodes the event at which a block or piece starts, or -1 if it is older than the trace.
-fn start_code(event: Option<u32>) -> u64 {
+fn encode_start(event: Option<u32>) -> u64 {
     event.map_or(u64::MAX, u64::from)
 }
 
 /// Encodes the number of events for which a block or piece lives, or 0 if it is live at the end.
-fn life_code(start: Option<u32>, end: Option<u32>) -> u64 {
+fn encode_life(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
 }
 

@@ -10,13 +10,13 @@ use memtrack_report::analysis::summary::{DeviceSummary, HintSubject, origin_of};
 use memtrack_report::analysis::top::TopRow;
 
 /// The title of the lines that suggest what to inspect first.
-const LOOK_FIRST_AT: &str = "Look first at";
+const LOOK_FIRST_TITLE: &str = "Look first at";
 
 /// The title of the line about the highest point of reserved memory.
-const MOST_RESERVED: &str = "Reserved peak";
+const RESERVED_PEAK_TITLE: &str = "Reserved peak";
 
 /// The title of the line about the categories at the peak.
-pub(crate) const BY_CATEGORY: &str = "Peak by category";
+pub(crate) const BY_CATEGORY_TITLE: &str = "Peak by category";
 
 /// Returns the sentences about a device, whose events are `rows` of the snapshot.
 pub(crate) fn build_sentences(
@@ -41,7 +41,7 @@ pub(crate) fn build_sentences(
         }
         if let Some(made_of) = made_of_categories.as_ref().filter(|made_of| text.ends_with(&***made_of)) {
             let show = at("categories", Some(peak));
-            sentences.push(Sentence { title: BY_CATEGORY.to_owned(), text: made_of.clone(), show });
+            sentences.push(Sentence { title: BY_CATEGORY_TITLE.to_owned(), text: made_of.clone(), show });
             continue;
         }
         let show = match &*about {
@@ -55,13 +55,13 @@ pub(crate) fn build_sentences(
             }
             "Allocated" => at("timeline", Some(last)),
             "Private pools" => at("pools", Some(last)),
-            LOOK_FIRST_AT => continue,
+            LOOK_FIRST_TITLE => continue,
             _ => None,
         };
         let is_peak = title == "Peak";
         // The line about the reserved peak needs a title of its own, because the groups come between it and the line
         // about the peak.
-        let title = if about == "Peak" && title.is_empty() { MOST_RESERVED.to_owned() } else { title };
+        let title = if about == "Peak" && title.is_empty() { RESERVED_PEAK_TITLE.to_owned() } else { title };
         sentences.push(Sentence { title, text, show });
         if is_peak {
             let groups = summary.peak.live.rows.iter().enumerate();
@@ -76,7 +76,7 @@ pub(crate) fn build_sentences(
             HintSubject::Retained => at("flame", Some(last)),
             _ => at("timeline", Some(last)),
         };
-        let title = if place == 0 { LOOK_FIRST_AT } else { "" };
+        let title = if place == 0 { LOOK_FIRST_TITLE } else { "" };
         sentences.push(Sentence { title: title.to_owned(), text, show });
     }
     order_by_importance(sentences)
@@ -86,9 +86,9 @@ pub(crate) fn build_sentences(
 pub(crate) fn order_by_importance(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
-        "Made of" | MOST_RESERVED | BY_CATEGORY => 1,
+        "Made of" | RESERVED_PEAK_TITLE | BY_CATEGORY_TITLE => 1,
         "Out of memory" => 2,
-        LOOK_FIRST_AT => 3,
+        LOOK_FIRST_TITLE => 3,
         "Contradiction" => 4,
         "Allocated" => 5,
         "Trace" => 7,

@@ -1,7 +1,7 @@
 //! Inferred categories, for files that contain none. They are assigned to a device's blocks and summed up at its peak.
 
 use crate::blocks::{BlockLifetime, ESTIMATE};
-use crate::first::BY_CATEGORY;
+use crate::first::BY_CATEGORY_TITLE;
 use crate::head::{PageState, Sentence};
 use memtrack_model::event::Action;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
@@ -94,7 +94,7 @@ impl DeviceCategories {
         } else {
             format!("{}; inferred, the file has no categories", parts.join(", "))
         };
-        Some(Sentence { title: BY_CATEGORY.to_owned(), text, show })
+        Some(Sentence { title: BY_CATEGORY_TITLE.to_owned(), text, show })
     }
 }
 

@@ -4,9 +4,9 @@ use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
 
 #[cfg(feature = "report")]
-pub(super) use with_symbols::Names;
+pub(super) use with_symbols::StackNames;
 #[cfg(not(feature = "report"))]
-pub(super) use without_symbols::Names;
+pub(super) use without_symbols::StackNames;
 
 /// The maximum number of functions printed per stack.
 #[cfg(feature = "report")]
@@ -24,7 +24,7 @@ pub(super) struct AllocatingLine {
 pub(super) fn group_by_line(
     amounts: &[(StackId, Amount)],
     by_count: bool,
-    names: &mut Names,
+    names: &mut StackNames,
 ) -> Vec<AllocatingLine> {
     let rank = |amount: Amount| if by_count { amount.blocks } else { amount.bytes };
     let mut amounts = amounts.to_vec();
@@ -82,13 +82,13 @@ mod with_symbols {
     const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
 
     /// A lookup of the functions and lines in stacks.
-    pub(in crate::testing) struct Names {
+    pub(in crate::testing) struct StackNames {
         symbols: Symbolizer,
         rules: Rules,
         stacks: HashMap<StackId, Rc<[Frame]>>,
     }
 
-    impl Names {
+    impl StackNames {
         pub(in crate::testing) fn new() -> Self {
             Self {
                 symbols: Symbolizer::new(&accounts::modules()),
@@ -177,9 +177,9 @@ mod without_symbols {
     use memtrack_recorder::accounts;
 
     /// A substitute in builds without the feature `report`, which formats stacks as addresses.
-    pub(in crate::testing) struct Names;
+    pub(in crate::testing) struct StackNames;
 
-    impl Names {
+    impl StackNames {
         pub(in crate::testing) fn new() -> Self {
             Self
         }

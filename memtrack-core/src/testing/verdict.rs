@@ -1,7 +1,7 @@
 //! The verdict on a test's memory usage, and the message if the test exceeds a limit.
 
 use super::limits::Limits;
-use super::lines::{self, AllocatingLine, Names};
+use super::lines::{self, AllocatingLine, StackNames};
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Unattributed};
@@ -61,14 +61,14 @@ impl LimitCheck<'_> {
         books.devices().into_iter().any(|(device, books)| {
             let limit = self.limits.of(device).leaked_bytes;
             exceeds(books.left().bytes, limit) && {
-                let names = names.get_or_insert_with(Names::new);
+                let names = names.get_or_insert_with(StackNames::new);
                 exceeds(sum_amounts(&self.remaining_memory(books, names).1).bytes, limit)
             }
         })
     }
 
     /// Returns the remaining memory by stack: first the one-time and ignored allocations, then all others.
-    fn remaining_memory(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
+    fn remaining_memory(&self, books: &DeviceBooks, names: &mut StackNames) -> (Vec<Stack>, Vec<Stack>) {
         let left = books.stacks().map(|row| (row.stack, row.left)).filter(|(_, left)| left.blocks > 0);
         left.partition(|(stack, left)| names.is_expected(*stack, left.blocks, &self.limits.ignored))
     }
@@ -91,7 +91,7 @@ impl LimitCheck<'_> {
         if !may_exceed {
             return None;
         }
-        let mut names = Names::new();
+        let mut names = StackNames::new();
         let mut text = String::new();
         for (device, books) in all {
             self.check_device(device, books, leaks, &mut names, &mut text);
@@ -110,7 +110,7 @@ impl LimitCheck<'_> {
         device: DeviceId,
         books: &DeviceBooks,
         leaks: Leaks<'_>,
-        names: &mut Names,
+        names: &mut StackNames,
         text: &mut String,
     ) {
         let limits = self.limits.of(device);
@@ -153,7 +153,7 @@ impl LimitCheck<'_> {
         books: &DeviceBooks,
         limit: u64,
         leaks: Leaks<'_>,
-        names: &mut Names,
+        names: &mut StackNames,
         text: &mut String,
     ) {
         let (mut expected, mut leaked) = self.remaining_memory(books, names);

@@ -107,7 +107,7 @@ impl MemoryTracker {
         let joined = crate::monitor::begin(options)?;
         let inside = reentry::enter();
         let start_sums = session::sums_at_start();
-        let mut state = State::since(start_sums, options.tracker_entries);
+        let mut state = State::starting_at(start_sums, options.tracker_entries);
         // Drop the earlier data while no lock is held.
         std::mem::swap(&mut *self.run().lock_state(), &mut state);
         drop(state);

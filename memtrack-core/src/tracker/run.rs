@@ -54,7 +54,7 @@ pub(super) struct State {
 impl Default for State {
     /// Creates the state of a run that is not recording.
     fn default() -> Self {
-        Self::since(Vec::new(), 1)
+        Self::starting_at(Vec::new(), 1)
     }
 }
 
@@ -218,7 +218,7 @@ impl SpareMemory {
 
 impl State {
     /// Creates an empty state. Values are relative to `start_sums`, and at least `keep` operators are kept.
-    pub(super) fn since(start_sums: Vec<Sums>, keep: u64) -> Self {
+    pub(super) fn starting_at(start_sums: Vec<Sums>, keep: u64) -> Self {
         Self {
             device: None,
             loaded: None,

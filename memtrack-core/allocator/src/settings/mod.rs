@@ -49,13 +49,13 @@ pub struct AllocatorOptions {
 
 /// Reads an environment variable, unless the program has more privileges than its caller (setuid).
 #[cfg(feature = "record")]
-fn variable(name: &str) -> Option<String> {
+fn read_variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
 /// Reads an environment variable, even in privileged programs, because without the recorder no variable is a file name.
 #[cfg(not(feature = "record"))]
-fn variable(name: &str) -> Option<String> {
+fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -167,7 +167,7 @@ impl Settings {
     /// The same as for [`Self::parse`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
-        match named.into_iter().find_map(variable) {
+        match named.into_iter().find_map(read_variable) {
             Some(text) => Self::parse(&text),
             None => Ok(Self::default()),
         }

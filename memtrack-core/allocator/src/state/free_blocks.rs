@@ -24,14 +24,14 @@ impl FitKey {
     #[inline(always)]
     fn of(block: &Block) -> Self {
         let offset = (block.address - block.base) / MIN_BLOCK;
-        let key = Self::at_least(block.size).0;
+        let key = Self::lower_bound(block.size).0;
         Self(key | u128::from(block.age) << OFFSET_BITS | u128::from(offset))
     }
 
     /// Returns a lower bound on the keys of blocks with at least `size` bytes. A size that is too large for a key is
     /// clamped, because no block is that large.
     #[inline(always)]
-    fn at_least(size: u64) -> Self {
+    fn lower_bound(size: u64) -> Self {
         Self(u128::from((size / MIN_BLOCK).min(MAX_UNITS)) << (AGE_BITS + OFFSET_BITS))
     }
 }
@@ -84,7 +84,7 @@ impl StreamBlocks {
     }
 
     /// Iterates over all blocks whose keys are below `end`, largest first.
-    fn below(&self, end: FitKey) -> impl Iterator<Item = BlockId> + '_ {
+    fn blocks_below(&self, end: FitKey) -> impl Iterator<Item = BlockId> + '_ {
         let newest = self.newest.filter(|(key, _)| *key < end);
         let pivot = newest.map_or(end, |(key, _)| key);
         let (below, above) = (self.tree.range(..pivot), self.tree.range(pivot..end));
@@ -137,23 +137,29 @@ impl FreeBlocks {
     }
 
     /// Iterates over a stream's blocks of at least `size` bytes, best fit first.
-    pub(crate) fn at_least(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
-        self.stream_blocks(stream).into_iter().flat_map(move |blocks| blocks.from(FitKey::at_least(size)))
+    pub(crate) fn blocks_of_at_least(
+        &self,
+        stream: StreamId,
+        size: u64,
+    ) -> impl Iterator<Item = BlockId> + '_ {
+        self.stream_blocks(stream).into_iter().flat_map(move |blocks| blocks.from(FitKey::lower_bound(size)))
     }
 
     /// Returns the best-fitting block of a stream that has at least `size` bytes.
     #[inline(always)]
     pub(crate) fn best_fit(&self, stream: StreamId, size: u64) -> Option<BlockId> {
-        self.stream_blocks(stream)?.best_fit(FitKey::at_least(size))
+        self.stream_blocks(stream)?.best_fit(FitKey::lower_bound(size))
     }
 
     /// Iterates over a stream's blocks of less than `size` bytes, largest first.
-    pub(crate) fn below(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
-        self.stream_blocks(stream).into_iter().flat_map(move |blocks| blocks.below(FitKey::at_least(size)))
+    pub(crate) fn blocks_below(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
+        self.stream_blocks(stream)
+            .into_iter()
+            .flat_map(move |blocks| blocks.blocks_below(FitKey::lower_bound(size)))
     }
 
     /// Iterates over all blocks in best-fit order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.streams.iter().flat_map(|(_, blocks)| blocks.from(FitKey::at_least(0)))
+        self.streams.iter().flat_map(|(_, blocks)| blocks.from(FitKey::lower_bound(0)))
     }
 }

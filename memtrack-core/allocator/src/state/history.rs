@@ -154,16 +154,16 @@ impl History {
 
     /// Returns all entries, oldest first, with ticks converted to times.
     pub(crate) fn entries(&self) -> Vec<TraceEntry> {
-        with_times(self.entries.iter().copied())
+        convert_ticks(self.entries.iter().copied())
     }
 
     /// Removes and returns all entries, oldest first, with ticks converted to times.
     pub(crate) fn drain(&mut self) -> Vec<TraceEntry> {
-        with_times(self.entries.drain(..))
+        convert_ticks(self.entries.drain(..))
     }
 }
 
-fn with_times(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry> {
+fn convert_ticks(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry> {
     if entries.len() == 0 {
         return Vec::new();
     }

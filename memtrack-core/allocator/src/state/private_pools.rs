@@ -101,7 +101,7 @@ impl PrivatePools {
     }
 
     /// Returns the pairs of pools that may serve requests for the default pool when memory runs out.
-    pub(crate) fn on_oom_pairs(&self) -> Vec<u32> {
+    pub(crate) fn pairs_for_oom(&self) -> Vec<u32> {
         self.on_oom.keys().filter_map(|id| self.pools.get(&id)).map(|pool| pool.pair).collect()
     }
 

@@ -24,7 +24,7 @@ impl StreamUses {
     }
 
     /// Removes streams from the set; returns `None` if no streams are left.
-    pub(crate) fn without(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
+    pub(crate) fn remove_streams(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
         for &(hash, stream) in streams {
             self.0.remove(hash, stream);
         }

@@ -54,7 +54,7 @@ impl<M: DeviceMemory> Device<M> {
         while let Some(&id) = self.deferred.blocks.front() {
             let joined = self.deferred.uses.remove(&id).unwrap_or_default();
             let block = &mut self.blocks[id];
-            block.uses = block.uses.take().and_then(|uses| uses.without(&joined));
+            block.uses = block.uses.take().and_then(|uses| uses.remove_streams(&joined));
             if block.uses.is_some() {
                 self.record_events(id)?;
             } else {

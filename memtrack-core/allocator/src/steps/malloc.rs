@@ -112,7 +112,7 @@ impl<M: DeviceMemory> Device<M> {
     /// expandable segments are off, the first block that is not expandable.
     #[cold]
     fn find_best_expandable(&self, request: &Request) -> Option<BlockId> {
-        let mut candidates = self.pool(request.pool).free.at_least(request.stream, request.size);
+        let mut candidates = self.pool(request.pool).free.blocks_of_at_least(request.stream, request.size);
         if !request.expands {
             return candidates.find(|&id| !self.blocks[id].is_expandable());
         }
@@ -213,7 +213,7 @@ impl<M: DeviceMemory> Device<M> {
             return None;
         }
         let kind = request.pool.kind();
-        self.private.on_oom_pairs().into_iter().find_map(|pair| {
+        self.private.pairs_for_oom().into_iter().find_map(|pair| {
             let borrowed = Request { pool: PoolId::of(pair, kind), expands: false, ..*request };
             let block = self.allocate_cached(&borrowed)?;
             *request = borrowed;

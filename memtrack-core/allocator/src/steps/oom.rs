@@ -61,7 +61,7 @@ impl<M: DeviceMemory> Device<M> {
     fn format_message(&self, request: &Request, free: u64, total: u64) -> String {
         let allocated = self.stats.allocated_bytes.all.current as u64;
         let reserved = self.stats.reserved_bytes.all.current as u64;
-        let private = self.free_in_private_pools();
+        let private = self.private_free_bytes();
         let with_private = match private {
             0 => String::new(),
             _ => format!("with {} allocated in private pools (e.g., CUDA Graphs), ", format_size(private)),
@@ -84,7 +84,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Returns the number of bytes in free blocks of private pools.
-    fn free_in_private_pools(&self) -> u64 {
+    fn private_free_bytes(&self) -> u64 {
         let kinds = [PoolKind::Small, PoolKind::Large];
         let pools = self.private.pairs().flat_map(|pair| kinds.map(|kind| PoolId::of(pair, kind)));
         pools.map(|pool| self.pool(pool).free_bytes(&self.blocks)).sum()

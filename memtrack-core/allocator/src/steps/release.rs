@@ -71,7 +71,7 @@ impl<M: DeviceMemory> Device<M> {
             self.release_segment(best, context)?;
             return Ok(true);
         }
-        let largest = self.pool(pool).free.below(stream, wanted);
+        let largest = self.pool(pool).free.blocks_below(stream, wanted);
         let largest: Vec<BlockId> = largest.take_while(|&id| self.blocks[id].size >= oversize).collect();
         let mut released = 0;
         for id in largest {

@@ -119,7 +119,7 @@ impl Workload {
                     .to_owned();
                 return Err(WorkloadError::Line(number, why));
             }
-            let wrong = |error: serde_json::Error| WorkloadError::Line(number, without_line(&error));
+            let wrong = |error: serde_json::Error| WorkloadError::Line(number, format_parse_error(&error));
             match &mut workload {
                 None => {
                     let first: ConfigLine = serde_json::from_slice(&line).map_err(wrong)?;
@@ -197,7 +197,7 @@ impl Workload {
 }
 
 /// Formats a parser error for a line, without the parser's own line number, which is always 1.
-fn without_line(error: &serde_json::Error) -> String {
+fn format_parse_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
     match error.column() {

@@ -82,11 +82,11 @@ pub(super) struct EventLine(
     pub(super) Option<u64>,
     pub(super) u64,
     pub(super) u64,
-    #[serde(serialize_with = "pool_name")] pub(super) (u64, u64),
+    #[serde(serialize_with = "serialize_pool")] pub(super) (u64, u64),
 );
 
 /// Serializes the id of a pool as `0` for the default pool, or else as `"a_b"`.
-fn pool_name<S: Serializer>(pool: &(u64, u64), serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_pool<S: Serializer>(pool: &(u64, u64), serializer: S) -> Result<S::Ok, S::Error> {
     match pool {
         (0, 0) => serializer.serialize_u8(0),
         (first, second) => serializer.serialize_str(&format!("{first}_{second}")),

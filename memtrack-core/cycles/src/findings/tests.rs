@@ -219,7 +219,7 @@ fn large_ring_needs_no_stack_and_little_time() {
 }
 
 /// Determines by brute force whether each node is on a cycle.
-fn cyclic_by_trial(graph: &Graph) -> Vec<bool> {
+fn find_cyclic_by_brute_force(graph: &Graph) -> Vec<bool> {
     let count = graph.nodes.len();
     let mut reaches = vec![vec![false; count]; count];
     for edge in &graph.edges {
@@ -246,7 +246,7 @@ proptest::proptest! {
         memory.iter().for_each(|node| lines += &format!("N{node} = 1\n"));
         let (graph, findings) = find_in_rust_graph(&lines);
         let leads = leads_to_memory(&graph);
-        let cyclic = cyclic_by_trial(&graph);
+        let cyclic = find_cyclic_by_brute_force(&graph);
         let expected: Vec<u32> =
             (0..graph.nodes.len() as u32).filter(|&node| cyclic[node as usize] && leads[node as usize]).collect();
         let mut found: Vec<u32> = findings.cycles.iter().flat_map(|cycle| cycle.nodes.clone()).collect();

@@ -1,7 +1,7 @@
 //! A list of weak pointers. A value dies without notice, and a weak pointer to it keeps its memory block allocated. The
 //! list is therefore pruned whenever its length has doubled. It never has more than twice as many entries as were alive
-//! when it was last pruned, plus [`MIN_PRUNED_ENTRIES`], and the amortized cost of adding an entry does not depend on the length
-//! of the list.
+//! when it was last pruned, plus [`MIN_PRUNED_ENTRIES`], and the amortized cost of adding an entry does not depend on
+//! the length of the list.
 
 use memtrack_recorder::{internal_bytes, recorder, reentry};
 

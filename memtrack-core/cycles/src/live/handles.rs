@@ -62,7 +62,7 @@ impl<P: RegisterDyn> Tracked<P> {
 
 impl<P: Counted> Tracked<P> {
     fn new_at(pointer: P, site: &'static Location<'static>) -> Self {
-        let number = if switch::is_on() { track(pointer.address(), site) } else { 0 };
+        let number = if switch::is_enabled() { track(pointer.address(), site) } else { 0 };
         Self { pointer, number }
     }
 
@@ -176,7 +176,7 @@ thread_local! {
 
 /// Records that a root scope on this thread has ended. Watchers call this whenever one ends.
 pub fn root_ended() {
-    if switch::is_on() {
+    if switch::is_enabled() {
         let _ = THREAD.try_with(|thread| thread.0.ended.fetch_add(1, Ordering::Relaxed));
     }
 }
@@ -192,7 +192,7 @@ fn process_bits() -> u64 {
 }
 
 fn track(address: usize, site: &'static Location<'static>) -> u64 {
-    if !switch::is_on_in_this_process() {
+    if !switch::is_enabled_in_process() {
         return 0;
     }
     let Ok(thread) = THREAD.try_with(|thread| Arc::clone(&thread.0)) else { return 0 };

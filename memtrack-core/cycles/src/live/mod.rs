@@ -35,5 +35,5 @@ pub use handles::{Tracked, root_ended};
 pub use registry::{Register, RegisterDyn, register, register_dyn};
 pub use roots::declare_root;
 pub use scan::{NotScanned, Report, Scan, find};
-pub(crate) use switch::is_on_in_this_process as is_enabled;
+pub(crate) use switch::is_enabled_in_process as is_enabled;
 pub use switch::{RegisterOptions, disable, enable, enable_with};

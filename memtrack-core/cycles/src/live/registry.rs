@@ -111,26 +111,26 @@ pub trait RegisterDyn: Counted {
 impl<T: References + 'static> Register for Rc<T> {
     #[inline]
     fn register_at(&self, site: &'static Location<'static>) {
-        add_local(|| LocalWeak::plain(self), site);
+        add_local(|| LocalWeak::new_sized(self), site);
     }
 }
 
 impl<T: References + Send + Sync + 'static> Register for Arc<T> {
     #[inline]
     fn register_at(&self, site: &'static Location<'static>) {
-        add_shared(|| SharedWeak::plain(self), site);
+        add_shared(|| SharedWeak::new_sized(self), site);
     }
 }
 
 impl<T: References + ?Sized + 'static> RegisterDyn for Rc<T> {
     fn register_dyn_at(&self, site: &'static Location<'static>) {
-        add_local(|| LocalWeak::boxed(self), site);
+        add_local(|| LocalWeak::new_unsized(self), site);
     }
 }
 
 impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
     fn register_dyn_at(&self, site: &'static Location<'static>) {
-        add_shared(|| SharedWeak::boxed(self), site);
+        add_shared(|| SharedWeak::new_unsized(self), site);
     }
 }
 
@@ -152,7 +152,7 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
 #[inline]
 #[track_caller]
 pub fn register(pointer: &impl Register) {
-    if switch::is_on() {
+    if switch::is_enabled() {
         pointer.register_at(Location::caller());
     }
 }
@@ -162,13 +162,13 @@ pub fn register(pointer: &impl Register) {
 #[inline]
 #[track_caller]
 pub fn register_dyn(pointer: &impl RegisterDyn) {
-    if switch::is_on() {
+    if switch::is_enabled() {
         pointer.register_dyn_at(Location::caller());
     }
 }
 
 fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>) {
-    if !switch::is_on_in_this_process() {
+    if !switch::is_enabled_in_process() {
         return;
     }
     let registration = Registration::capture(site);
@@ -182,7 +182,7 @@ fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>)
 }
 
 fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static>) {
-    if !switch::is_on_in_this_process() {
+    if !switch::is_enabled_in_process() {
         return;
     }
     let entry = Entry { weak: weak(), registration: Registration::capture(site) };

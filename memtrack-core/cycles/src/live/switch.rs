@@ -57,14 +57,14 @@ pub fn disable() {
 
 /// Returns whether values are registered. This costs one relaxed load.
 #[inline(always)]
-pub(super) fn is_on() -> bool {
+pub(super) fn is_enabled() -> bool {
     STATE.load(Ordering::Relaxed) != 0
 }
 
 /// Returns whether values are registered in this process, which may be the child of the one that enabled
 /// registration.
-pub(crate) fn is_on_in_this_process() -> bool {
-    is_on() && ENABLED_IN.load(Ordering::Relaxed) == generation()
+pub(crate) fn is_enabled_in_process() -> bool {
+    is_enabled() && ENABLED_IN.load(Ordering::Relaxed) == generation()
 }
 
 /// Returns whether stacks are kept.

@@ -88,13 +88,13 @@ weak_entry!(SharedWeak);
 impl LocalWeak {
     /// Creates a pointer to a value of known size.
     #[inline]
-    pub(super) fn plain<T: References + 'static>(pointer: &Rc<T>) -> Self {
+    pub(super) fn new_sized<T: References + 'static>(pointer: &Rc<T>) -> Self {
         let weak: rc::Weak<T> = Rc::downgrade(pointer);
         Self::Plain(weak)
     }
 
     /// Creates a pointer to any other value.
-    pub(super) fn boxed<T: References + ?Sized + 'static>(pointer: &Rc<T>) -> Self {
+    pub(super) fn new_unsized<T: References + ?Sized + 'static>(pointer: &Rc<T>) -> Self {
         let _inside = reentry::enter();
         Self::Boxed(Box::new(Rc::downgrade(pointer)))
     }
@@ -103,13 +103,13 @@ impl LocalWeak {
 impl SharedWeak {
     /// Creates a pointer to a value of known size.
     #[inline]
-    pub(super) fn plain<T: References + Send + Sync + 'static>(pointer: &Arc<T>) -> Self {
+    pub(super) fn new_sized<T: References + Send + Sync + 'static>(pointer: &Arc<T>) -> Self {
         let weak: sync::Weak<T> = Arc::downgrade(pointer);
         Self::Plain(weak)
     }
 
     /// Creates a pointer to any other value.
-    pub(super) fn boxed<T: References + Send + Sync + ?Sized + 'static>(pointer: &Arc<T>) -> Self {
+    pub(super) fn new_unsized<T: References + Send + Sync + ?Sized + 'static>(pointer: &Arc<T>) -> Self {
         let _inside = reentry::enter();
         Self::Boxed(Box::new(Arc::downgrade(pointer)))
     }

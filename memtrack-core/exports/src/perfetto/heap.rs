@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 
 /// The maximum number of stacks in one packet. Packets should be small, because readers buffer a whole packet.
-const STACKS_PER_PACKET: usize = 512;
+const MAX_STACKS_PER_PACKET: usize = 512;
 
 /// Writes the heap dumps of a device.
 pub(super) fn write(
@@ -30,7 +30,7 @@ pub(super) fn write(
         return Ok(());
     }
     let mut interned = InternedStacks::new(trace, snapshot);
-    for part in timeline.origins.chunks(STACKS_PER_PACKET) {
+    for part in timeline.origins.chunks(MAX_STACKS_PER_PACKET) {
         let exported = part.iter().map(|&origin: &Origin| stacks.look_up(origin, symbols));
         interned.write(trace, exported)?;
     }
@@ -43,10 +43,10 @@ pub(super) fn write(
         };
         let ns = clock.advance_to(ns);
         let sums = sums_after(timeline, after);
-        let parts = sums.chunks(STACKS_PER_PACKET);
+        let parts = sums.chunks(MAX_STACKS_PER_PACKET);
         let last = parts.len() - 1;
         for (place, part) in parts.enumerate() {
-            let first = place * STACKS_PER_PACKET;
+            let first = place * MAX_STACKS_PER_PACKET;
             let samples =
                 part.iter().enumerate().map(|(at, sums)| sums.to_heap_sample(callstack_id(first + at)));
             let heap = ProcessHeapSamples {

@@ -212,30 +212,30 @@ impl Document {
 
     /// Stores a tuple.
     pub(super) fn push_tuple(&mut self, items: &[Value]) -> Result<Value, PickleErrorKind> {
-        let start = row_number(self.items.len())?;
+        let start = to_row_number(self.items.len())?;
         self.items.extend_from_slice(items);
-        let id = TupleId(row_number(self.tuples.len())?);
-        self.tuples.push((start, row_number(self.items.len())? - start));
+        let id = TupleId(to_row_number(self.tuples.len())?);
+        self.tuples.push((start, to_row_number(self.items.len())? - start));
         Ok(Value::Tuple(id))
     }
 
     /// Creates an empty list.
     pub(super) fn push_list(&mut self) -> Result<ListId, PickleErrorKind> {
-        let id = ListId(row_number(self.lists.len())?);
+        let id = ListId(to_row_number(self.lists.len())?);
         self.lists.push(Vec::new());
         Ok(id)
     }
 
     /// Creates an empty dictionary.
     pub(super) fn push_dict(&mut self, factory: Option<Global>) -> Result<DictId, PickleErrorKind> {
-        let id = DictId(row_number(self.dicts.len())?);
+        let id = DictId(to_row_number(self.dicts.len())?);
         self.dicts.push(Dict { entries: Vec::new(), factory });
         Ok(id)
     }
 }
 
 /// Converts a row number to its stored form.
-fn row_number(index: usize) -> Result<u32, PickleErrorKind> {
+fn to_row_number(index: usize) -> Result<u32, PickleErrorKind> {
     u32::try_from(index).map_err(|_| PickleErrorKind::TooLarge { what: "values", limit: u32::MAX.into() })
 }
 

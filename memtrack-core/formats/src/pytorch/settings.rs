@@ -47,8 +47,8 @@ pub(super) fn record_to_value(fields: &impl Serialize, largest: u64, strings: &m
     Value::List(pairs.collect())
 }
 
-/// Reads a record written by [`record_to_value`], or returns `None` if it is invalid. Unknown names are ignored and stay in the
-/// file.
+/// Reads a record written by [`record_to_value`], or returns `None` if it is invalid. Unknown names are ignored and
+/// stay in the file.
 pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
     let Value::List(pairs) = value else { return None };
     let mut fields = Map::new();

@@ -108,7 +108,7 @@ impl<'a> Visitor<'a> {
     #[inline]
     pub fn entry<K: References + fmt::Debug + ?Sized, V: References + ?Sized>(&mut self, key: &K, value: &V) {
         self.key(key);
-        self.step(|| Step::Value(short_debug(key)), |to| value.references(to));
+        self.step(|| Step::Value(format_short_debug(key)), |to| value.references(to));
     }
 
     /// Visits an element of a set, or a key of a map.
@@ -121,7 +121,7 @@ impl<'a> Visitor<'a> {
     /// this one and adds no step to the path.
     #[inline]
     pub fn owned<T: References + ?Sized>(&mut self, value: &T) {
-        self.nested(|to| value.references(to));
+        self.visit_nested(|to| value.references(to));
     }
 
     /// Adds `step` to the path of everything that `visit` reports. Use it for parts that the other methods do not
@@ -129,15 +129,15 @@ impl<'a> Visitor<'a> {
     pub fn step(&mut self, step: impl FnOnce() -> Step, visit: impl FnOnce(&mut Self)) {
         if self.paths {
             self.path.0.push(step());
-            self.nested(visit);
+            self.visit_nested(visit);
             self.path.0.pop();
         } else {
-            self.nested(visit);
+            self.visit_nested(visit);
         }
     }
 
     /// Calls `visit` one level deeper, unless that would exceed [`MAX_DEPTH`].
-    fn nested(&mut self, visit: impl FnOnce(&mut Self)) {
+    fn visit_nested(&mut self, visit: impl FnOnce(&mut Self)) {
         if self.depth == MAX_DEPTH {
             return self.opaque("nested too deeply");
         }
@@ -208,7 +208,7 @@ impl fmt::Debug for Visitor<'_> {
 }
 
 /// Formats a value with `Debug` and truncates the text. If `Debug` panics, returns the text up to the panic.
-fn short_debug(value: &(impl fmt::Debug + ?Sized)) -> String {
+fn format_short_debug(value: &(impl fmt::Debug + ?Sized)) -> String {
     /// The maximum number of characters that are kept. After them, at most `MAX_SKIPPED_BYTES` are skipped before
     /// writing fails, which stops an endless text.
     const MAX_CHARACTERS: usize = 40;

@@ -105,7 +105,7 @@ impl Snapshot {
 mod tests {
     use super::*;
 
-    fn with_devices(devices: &[DeviceId]) -> Snapshot {
+    fn snapshot_with_devices(devices: &[DeviceId]) -> Snapshot {
         Snapshot {
             devices: devices.iter().copied().map(DeviceStatistics::of).collect(),
             ..Snapshot::default()
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn host_comes_after_last_accelerator() {
-        assert_eq!(with_devices(&[DeviceId::HOST]).host_ordinal(), 0);
-        let mixed = with_devices(&[DeviceId::HOST, DeviceId(2), DeviceId(0)]);
+        assert_eq!(snapshot_with_devices(&[DeviceId::HOST]).host_ordinal(), 0);
+        let mixed = snapshot_with_devices(&[DeviceId::HOST, DeviceId(2), DeviceId(0)]);
         assert_eq!(mixed.host_ordinal(), 3);
         assert_eq!(mixed.device_at(3), Some(DeviceId::HOST));
         assert_eq!(mixed.device_at(2), Some(DeviceId(2)));
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn pinned_memory_comes_after_host() {
-        let pinned = with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
+        let pinned = snapshot_with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
         assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
         assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));
-        assert_eq!(with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 0);
+        assert_eq!(snapshot_with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 0);
     }
 }

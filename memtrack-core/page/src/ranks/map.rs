@@ -22,7 +22,7 @@ const HEIGHT: usize = 512;
 /// The maximum height of a row in pixels.
 const MAX_ROW_HEIGHT: usize = 28;
 /// The maximum number of columns that each get at least one pixel in the narrowest window.
-const NARROW_COLUMNS: usize = 240;
+const MAX_NARROW_COLUMNS: usize = 240;
 /// The height of a line of text in pixels.
 const TEXT_HEIGHT: usize = 14;
 
@@ -96,7 +96,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", row_middle(at, rows));
         out.push_str(&page.format_name_element(number, rank, &attributes, &page.short_name(rank)));
     }
-    let fine = if heat.columns.count() > NARROW_COLUMNS { " fine" } else { "" };
+    let fine = if heat.columns.count() > MAX_NARROW_COLUMNS { " fine" } else { "" };
     let _ = write!(
         out,
         "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"

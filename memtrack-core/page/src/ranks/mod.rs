@@ -122,7 +122,7 @@ impl Page<'_> {
         let mut answer = first;
         let of_first =
             memory.outliers.first().and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.rank));
-        if let Some(since) = of_first.and_then(|history| self.since_sentence(history, heat)) {
+        if let Some(since) = of_first.and_then(|history| self.format_since(history, heat)) {
             answer = format!("{answer} {since}");
         }
         let _ = writeln!(out, "<p class=\"answer\">{}</p>", escape_text(&answer, 2 * MAX_SENTENCE_BYTES));
@@ -130,8 +130,7 @@ impl Page<'_> {
             .histories
             .iter()
             .filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
-        let others =
-            others.take(MAX_SINCE_SENTENCES).filter_map(|history| self.since_sentence(history, heat));
+        let others = others.take(MAX_SINCE_SENTENCES).filter_map(|history| self.format_since(history, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
         let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
         if !lines.is_empty() {
@@ -144,7 +143,7 @@ impl Page<'_> {
     }
 
     /// Returns a sentence that says when a rank became an outlier.
-    fn since_sentence(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
+    fn format_since(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
         let words = history.description(&heat.columns)?;
         Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))
     }

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const HOSTILE: &str = "</script></title></style><script>alert(1)</script>]]>--><img/src=x/onerror=alert(1)>\"'`\0\u{7}\u{1b}\u{202e}\u{ffff}&lt;";
 
 /// Creates a rank that allocates `mib[step]` MiB in each step and frees the memory again.
-fn digest(file: &str, mib: &[u64]) -> RankDigest {
+fn rank_digest(file: &str, mib: &[u64]) -> RankDigest {
     let mut snapshot =
         Snapshot { clock: Clock { first: (0, 7_000), last: (1_000_000, 1_007_000) }, ..Snapshot::default() };
     for (step, mib) in mib.iter().enumerate() {
@@ -43,7 +43,7 @@ fn digest(file: &str, mib: &[u64]) -> RankDigest {
 fn growing_ranks(count: usize, growing: usize) -> Ranks {
     let one = |rank: usize| {
         let mib: Vec<u64> = (0..6).map(|step| 100 + if rank == growing { 10 * step } else { 0 }).collect();
-        digest(&format!("run/rank{rank}.pickle"), &mib)
+        rank_digest(&format!("run/rank{rank}.pickle"), &mib)
     };
     Ranks::of((0..count).map(one).collect(), By::Line, Vec::new()).unwrap()
 }
@@ -163,8 +163,8 @@ fn rank_with_page_links_to_it_everywhere() {
 #[test]
 fn names_are_never_markup() {
     let mut digests: Vec<RankDigest> =
-        (0..4).map(|rank| digest(&format!("{HOSTILE}{rank}x"), &[100; 6])).collect();
-    digests[1] = digest(&format!("{HOSTILE}x"), &[300; 6]);
+        (0..4).map(|rank| rank_digest(&format!("{HOSTILE}{rank}x"), &[100; 6])).collect();
+    digests[1] = rank_digest(&format!("{HOSTILE}x"), &[300; 6]);
     digests[1].devices[0].at_peak.iter_mut().for_each(|group| group.name = HOSTILE.into());
     digests[1].devices[0].at_peak.iter_mut().for_each(|group| group.key = HOSTILE.into());
     for digest in &mut digests {
@@ -188,7 +188,7 @@ fn page_size_is_bounded_for_any_number_of_ranks() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 34
     };
-    let one = digest("rank0.pickle", &[100; 6]);
+    let one = rank_digest("rank0.pickle", &[100; 6]);
     let mut many = |count: u64, columns: usize| {
         let rank = |number: u64| {
             let mut digest = one.clone();
@@ -217,7 +217,7 @@ fn one_or_two_ranks_have_no_median() {
         assert!(!parsed.elements.contains_key("input"));
         assert!(parsed.text.contains("Cannot determine the odd rank"), "{}", parsed.text);
     }
-    let none = Ranks::of(vec![digest("rank0.pickle", &[])], By::Line, Vec::new()).unwrap();
+    let none = Ranks::of(vec![rank_digest("rank0.pickle", &[])], By::Line, Vec::new()).unwrap();
     assert!(parse(&render_page(&none)).text.contains("None of them holds any memory."));
 }
 

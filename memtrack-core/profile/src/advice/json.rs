@@ -164,7 +164,7 @@ impl Advice {
     /// Returns the advice in the form printed by `memtrack advise --json`. At most `rows` findings are
     /// listed; `others` sums up the rest.
     pub fn answer(&self, rows: usize) -> AdviceAnswer {
-        let (listed, _) = self.listed(rows);
+        let (listed, _) = self.listed_findings(rows);
         let shown = &listed[..rows.min(listed.len())];
         // `shown` is always a prefix of the findings.
         let rest = &self.findings[shown.len()..];
@@ -180,8 +180,8 @@ impl Advice {
                 allocated_bytes: rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
             together: TogetherAnswer {
-                without_more_work: after_to_answer(&self.without_more_work),
-                all: after_to_answer(&self.all_findings),
+                without_more_work: effect_to_answer(&self.without_more_work),
+                all: effect_to_answer(&self.all_findings),
             },
             unseen_bytes: self.unseen_bytes,
             unseen_bytes_error: self.unseen_error.answer(),
@@ -241,7 +241,7 @@ fn part_to_answer(part: &PeakPart) -> PeakPartAnswer {
     }
 }
 
-fn after_to_answer(together: &CombinedEffect) -> AfterAnswer {
+fn effect_to_answer(together: &CombinedEffect) -> AfterAnswer {
     AfterAnswer {
         findings: together.findings,
         saves_bytes: together.saves_bytes,

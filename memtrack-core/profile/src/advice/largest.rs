@@ -18,7 +18,7 @@ pub(super) fn largest_parts(memory: &Memory<'_>, state: State) -> Vec<PeakPart> 
     let mut names = Names::of(memory.profile, &memory.places);
     let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
     let (mut total, mut blocks) = (0_u64, Sum::default());
-    for piece in memory.live_in(state) {
+    for piece in memory.pieces_live_in(state) {
         let line = piece
             .allocated_by
             .and_then(|record| program_frame(trace, record))

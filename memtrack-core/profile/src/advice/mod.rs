@@ -287,7 +287,7 @@ impl Advice {
 
     /// Returns the findings to list, and whether they lower the peak only in combination. The caller shows at
     /// most `rows` of them.
-    fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
+    fn listed_findings(&self, rows: usize) -> (Vec<&Finding>, bool) {
         let least = self.min_listed_saving(rows);
         let listed: Vec<&Finding> =
             self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();

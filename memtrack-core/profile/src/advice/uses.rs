@@ -263,7 +263,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Returns the pieces that are live in a state.
-    pub(super) fn live_in(&self, state: State) -> impl Iterator<Item = &Piece> {
+    pub(super) fn pieces_live_in(&self, state: State) -> impl Iterator<Item = &Piece> {
         let pieces = self.pieces.iter().zip(&self.lives);
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
     }
@@ -272,7 +272,7 @@ impl<'a> Memory<'a> {
     /// error of that size.
     pub(super) fn bytes_without_tensors(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
-        for piece in self.live_in(state).filter(|piece| piece.storage.is_none()) {
+        for piece in self.pieces_live_in(state).filter(|piece| piece.storage.is_none()) {
             bytes = bytes.saturating_add(piece.bytes);
             piece.add_to(self.profile, &mut sum, &mut blocks);
         }

@@ -30,7 +30,7 @@ impl Advice {
             format_time(self.peak_ns)
         )?;
         self.write_largest(out, width)?;
-        let (listed, is_only_together) = self.listed(rows);
+        let (listed, is_only_together) = self.listed_findings(rows);
         let saving = self.findings.iter().filter(|finding| finding.saves_bytes > 0).count();
         let mut hidden = if is_only_together { 0 } else { saving - listed.len() };
         if is_only_together {

@@ -345,7 +345,7 @@ fn list_in_tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
 }
 
 /// Returns the categories that contain any bytes, largest first.
-fn largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
+fn categories_largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
     let mut categories: Vec<(Category, u64)> = Category::ALL
         .into_iter()
         .zip(bytes)

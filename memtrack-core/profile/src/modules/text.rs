@@ -1,6 +1,6 @@
 //! Formats the module report as a text tree.
 
-use super::{ModuleCall, ModuleMemory, ModuleReport, Span, largest_first};
+use super::{ModuleCall, ModuleMemory, ModuleReport, Span, categories_largest_first};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
@@ -143,7 +143,7 @@ fn format_signed(bytes: i64) -> String {
 /// Formats the categories at a peak, largest first. Categories that do not fit into `room` are left out.
 fn format_categories(span: &Span, room: usize) -> String {
     let mut text = String::new();
-    let all = largest_first(&span.peak);
+    let all = categories_largest_first(&span.peak);
     for (place, (category, bytes)) in all.iter().enumerate() {
         let separator = if place > 0 { ", " } else { "" };
         // For estimates, only the error of the total is known, so no numbers are shown for categories.

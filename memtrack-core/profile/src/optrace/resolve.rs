@@ -146,7 +146,7 @@ impl Builder {
     /// Returns the index for a definition, or `None` if the line is a repetition that should be skipped.
     /// Fails if the id already has a different definition. In [`Mode::Compat`], fails if the id has any
     /// definition.
-    fn first_definition(
+    fn claim_definition(
         &mut self,
         what: &str,
         number: u64,
@@ -182,7 +182,7 @@ impl Builder {
     fn add_tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
         let number = required(line.t, "t", line)?;
         let described = self.tensors.describe(number, hash, self.trace.tensors.len());
-        let Some(place) = self.first_definition("tensor", number, described)? else { return Ok(()) };
+        let Some(place) = self.claim_definition("tensor", number, described)? else { return Ok(()) };
         let dtype = self.intern(&required(line.dtype.as_ref(), "dtype", line)?.0);
         let layout = line.layout.as_ref().map_or("strided", |layout| &layout.0);
         let tensor = Tensor {
@@ -232,7 +232,7 @@ impl Builder {
     fn add_stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
         let number = required(line.s, "s", line)?;
         let described = self.stacks.describe(number, hash, self.trace.stacks.len());
-        let Some(place) = self.first_definition("stack", number, described)? else { return Ok(()) };
+        let Some(place) = self.claim_definition("stack", number, described)? else { return Ok(()) };
         let frames = line.frames.iter().map(|frame| self.build_frame(frame)).collect();
         if place as usize == self.trace.stacks.len() {
             self.trace.stacks.push(frames);
@@ -368,7 +368,7 @@ impl Builder {
     fn begin_record(&mut self, line: &TraceLine<'_>, hash: u64, what: RecordKind) -> Result<(), LineError> {
         let id = required(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
-        let Some(place) = self.first_definition("id", id, described)? else { return Ok(()) };
+        let Some(place) = self.claim_definition("id", id, described)? else { return Ok(()) };
         if line.parent == ParentLine::Id(id) {
             return Err(format!("id {id} is inside of itself"));
         }

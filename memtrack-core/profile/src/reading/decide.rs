@@ -185,7 +185,7 @@ impl<'a> Classifier<'a> {
     pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
         let is_early = storage.from.is_none_or(|from| self.order.phases_around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
-        let last = phases.into_iter().filter_map(|phase| self.order.last(phase)).max();
+        let last = phases.into_iter().filter_map(|phase| self.order.last_run(phase)).max();
         is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.run_number(to) > last))
     }
 
@@ -225,7 +225,7 @@ impl<'a> Classifier<'a> {
     /// Returns whether this phase runs at some point after the storage's allocation.
     fn precedes_phase(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
-            Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.run_number(row)),
+            Some(row) => self.order.last_run(phase).is_some_and(|last| last >= self.order.run_number(row)),
             None => self.has_phase(phase),
         }
     }
@@ -233,7 +233,7 @@ impl<'a> Classifier<'a> {
     /// Returns whether the file contains this phase, either through an event or through a block that the
     /// phase allocated before the first event.
     pub(super) fn has_phase(&self, phase: Phase) -> bool {
-        self.order.last(phase).is_some() || self.phases_before_events[phase as usize]
+        self.order.last_run(phase).is_some() || self.phases_before_events[phase as usize]
     }
 
     /// Returns whether this is the next phase after the storage's allocation.

@@ -109,7 +109,7 @@ impl Classifier<'_> {
         let Some(from) = storage.from else { return false };
         let is_before =
             self.order.phases_around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
-        let first = self.order.first(Phase::Backward);
+        let first = self.order.first_run(Phase::Backward);
         is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.run_number(to) > first))
     }
 

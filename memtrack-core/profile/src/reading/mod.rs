@@ -29,7 +29,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
-use order::{Facts, Order, storages};
+use order::{Facts, Order, group_into_storages};
 
 /// The inferred categories of all blocks on a device.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +65,7 @@ impl BlockCategories {
         use memtrack_model::Phase::{Backward, Forward, Optimizer};
         let lifetimes = lifetimes(snapshot, device);
         let facts = Facts::read(snapshot, names, device, &lifetimes);
-        let storages = storages(snapshot, &facts, &lifetimes);
+        let storages = group_into_storages(snapshot, &facts, &lifetimes);
         let order = Order::of(snapshot, &facts, device, &storages);
         let mut decisions: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
         let classifier = Classifier::new(snapshot, &facts, &order, &storages, device);

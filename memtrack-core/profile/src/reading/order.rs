@@ -122,7 +122,11 @@ pub(super) struct Storage {
 }
 
 /// Groups `lifetimes` into storages.
-pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime]) -> Vec<Storage> {
+pub(super) fn group_into_storages(
+    snapshot: &Snapshot,
+    facts: &Facts,
+    lifetimes: &[Lifetime],
+) -> Vec<Storage> {
     let mut storages: Vec<Storage> = Vec::with_capacity(lifetimes.len());
     // The event row and storage of the last free at each address.
     let mut freed: FastMap<u64, (usize, usize)> = FastMap::default();
@@ -290,12 +294,12 @@ impl Order {
     }
 
     /// Returns the last run of the given phase.
-    pub(super) fn last(&self, phase: Phase) -> Option<usize> {
+    pub(super) fn last_run(&self, phase: Phase) -> Option<usize> {
         self.last_runs[phase as usize]
     }
 
     /// Returns the first run of the given phase.
-    pub(super) fn first(&self, phase: Phase) -> Option<usize> {
+    pub(super) fn first_run(&self, phase: Phase) -> Option<usize> {
         self.first_runs[phase as usize]
     }
 

@@ -200,7 +200,7 @@ pub struct RuleRow {
 #[non_exhaustive]
 pub struct CategoryReading {
     /// The device's name in reports.
-    #[serde(serialize_with = "device_answer")]
+    #[serde(serialize_with = "serialize_device")]
     #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
     /// The source of the categories. It is always `read`, as opposed to categories from an operator trace.
@@ -226,7 +226,7 @@ pub struct CategoryReading {
 }
 
 /// Serializes the device in the same way as in other answers.
-fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_device<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     DeviceAnswer::from_name(name).serialize(to)
 }
 

@@ -85,7 +85,7 @@ impl Steps {
     }
 
     /// Computes the peak step by step.
-    fn peak(&self) -> u64 {
+    fn compute_peak(&self) -> u64 {
         let mut now: u64 = self.preexisting().iter().map(|memory| self.bytes[memory]).sum();
         let mut peak = now;
         for step in &self.steps {
@@ -230,12 +230,12 @@ fn early_allocation_is_moved_later() {
         [(0, 10), (1, 40), (2, 100), (3, 20)],
     );
     let advice = steps.advice();
-    assert_eq!((advice.peak_bytes, steps.peak()), (150, 150));
+    assert_eq!((advice.peak_bytes, steps.compute_peak()), (150, 150));
     let finding = single_finding(&advice, Kind::Early);
     assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (40, 40, 110));
     assert_eq!(finding.operator.as_deref(), Some("table"));
     assert_eq!(finding.used_after.as_ref().unwrap().operator, "look_up");
-    assert_eq!(steps.after_following(&finding).peak(), 110);
+    assert_eq!(steps.after_following(&finding).compute_peak(), 110);
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn saving_follows_from_new_peak_not_block_size() {
     let advice = steps.advice();
     let finding = single_finding(&advice, Kind::Late);
     assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (50, 30, 90));
-    assert_eq!(steps.after_following(&finding).peak(), 90);
+    assert_eq!(steps.after_following(&finding).compute_peak(), 90);
     assert_eq!(advice.without_more_work.saves_bytes, 30);
 }
 
@@ -302,7 +302,7 @@ fn every_instance_of_line_is_changed() {
     let bytes = [(0, 1), (11, 30), (12, 100), (21, 30), (22, 100)];
     let steps = Steps::new([step(1), step(2)].concat(), bytes);
     let advice = steps.advice();
-    assert_eq!(steps.peak(), 131);
+    assert_eq!(steps.compute_peak(), 131);
     let finding = single_finding(&advice, Kind::Idle);
     assert_eq!((finding.pieces, finding.bytes, finding.saves_bytes), (1, 30, 30));
 }
@@ -395,7 +395,7 @@ fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) ->
 fn recomputing_module_lowers_peak_by_promised_amount() {
     let steps = layers();
     let advice = steps.advice();
-    assert_eq!(advice.peak_bytes, steps.peak());
+    assert_eq!(advice.peak_bytes, steps.compute_peak());
     let of = |module: &str| {
         let is_it =
             |finding: &&Finding| finding.kind == Kind::Recompute && finding.module.as_deref() == Some(module);
@@ -406,9 +406,13 @@ fn recomputing_module_lowers_peak_by_promised_amount() {
         assert_eq!(finding.bytes, 100, "{module}");
         assert!(finding.forward_ns.unwrap() > 0, "{module}");
         let changed = recomputing(layers(), class, inner, output);
-        assert_eq!(finding.peak_bytes, changed.peak(), "{module}: {advice}");
-        assert_eq!(finding.saves_bytes, steps.peak() - changed.peak(), "{module}");
-        assert_eq!(changed.advice().peak_bytes, changed.peak(), "{module}: the trace of the changed program");
+        assert_eq!(finding.peak_bytes, changed.compute_peak(), "{module}: {advice}");
+        assert_eq!(finding.saves_bytes, steps.compute_peak() - changed.compute_peak(), "{module}");
+        assert_eq!(
+            changed.advice().peak_bytes,
+            changed.compute_peak(),
+            "{module}: the trace of the changed program"
+        );
     }
     // The layer's activations are in use at the peak.
     assert!(!advice.findings.iter().any(|finding| finding.module.as_deref() == Some("C_0")), "{advice}");
@@ -425,7 +429,7 @@ fn similar_layers_are_one_finding() {
     let changed = [("A", 10, 20), ("B", 11, 21)]
         .into_iter()
         .fold(layers(), |steps, (name, inner, output)| recomputing(steps, name, inner, output));
-    assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
+    assert_eq!(finding.peak_bytes, changed.compute_peak(), "{advice}");
     assert_eq!(alike(changed).advice().peak_bytes, finding.peak_bytes);
     assert!(advice.sentence(&finding).starts_with("A and 1 other module of its type keep 200 B in 2 pieces"));
 }
@@ -452,9 +456,9 @@ fn input_needed_for_recomputation_is_counted_until_recomputed() {
     let changed = recomputing(layers(), "B", 11, 21);
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
-    assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
+    assert_eq!(finding.peak_bytes, changed.compute_peak(), "{advice}");
     // Keeping the input costs most of the saving.
-    assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
+    assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.compute_peak() - changed.compute_peak()));
     assert!(finding.saves_bytes < 40, "{advice}");
 }
 
@@ -719,12 +723,12 @@ proptest! {
     fn every_promised_saving_is_exact(steps in program()) {
         prop_assume!(steps.steps.iter().any(|step| !step.makes().is_empty()));
         let advice = steps.advice();
-        prop_assert_eq!(advice.peak_bytes, steps.peak());
+        prop_assert_eq!(advice.peak_bytes, steps.compute_peak());
         for finding in &advice.findings {
             prop_assert_eq!(finding.pieces, 1);
             let changed = steps.after_following(finding);
-            prop_assert_eq!(finding.peak_bytes, changed.peak(), "{:?}", finding);
-            prop_assert_eq!(finding.saves_bytes, steps.peak() - changed.peak());
+            prop_assert_eq!(finding.peak_bytes, changed.compute_peak(), "{:?}", finding);
+            prop_assert_eq!(finding.saves_bytes, steps.compute_peak() - changed.compute_peak());
         }
         let free = advice.findings.iter().filter(|finding| finding.kind.needs_no_more_work());
         let all = free.map(|finding| finding.saves_bytes).max().unwrap_or(0);

@@ -23,7 +23,7 @@ const SCALED: u64 = 0xd00;
 const SUM: u64 = 0xe00;
 
 /// Adds a training step as candle would record it, where tensors that operators keep are not reported.
-fn step(program: &mut Program, number: u64) {
+fn add_step(program: &mut Program, number: u64) {
     let (base, handle) = (number << 16, 100 * number);
     if number == 1 {
         program.tensor(0, W, 64);
@@ -75,8 +75,8 @@ fn step(program: &mut Program, number: u64) {
 /// Returns the category of the first memory at an address, and the rule that determined it.
 fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let mut program = Program::default();
-    step(&mut program, 1);
-    step(&mut program, 2);
+    add_step(&mut program, 1);
+    add_step(&mut program, 2);
     let mut read = program.read(mode);
     read.trace.header.producer.0 = producer.to_owned();
     let profile = analyse(&read.trace, mode).unwrap();

@@ -200,7 +200,7 @@ impl Measurements {
             let error = precision.bytes(&sum).at_most(most);
             let bytes = if most.is_finite() { bytes.min(most.ceil() as u64) } else { bytes };
             let mut leak = measured(bytes, error);
-            leak.error = leak.error.until_the_end(found.complete);
+            leak.error = leak.error.with_completeness(found.complete);
             found.leaks.push(leak);
             // A heap has no segments that could be fragmented.
             let is_heap = snapshot.is_heap(id);

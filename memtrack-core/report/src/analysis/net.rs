@@ -48,8 +48,8 @@ pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     (recorded.0 <= bytes && recorded.1 <= blocks).then(|| HeldAtEnd {
         bytes,
         blocks,
-        bytes_error: Estimate::exact(bytes as f64).until_the_end(snapshot.meta.complete),
-        blocks_error: Estimate::exact(blocks as f64).until_the_end(snapshot.meta.complete),
+        bytes_error: Estimate::exact(bytes as f64).with_completeness(snapshot.meta.complete),
+        blocks_error: Estimate::exact(blocks as f64).with_completeness(snapshot.meta.complete),
     })
 }
 

@@ -73,7 +73,7 @@ impl Peak {
             seconds: ticks.map(|ticks| snapshot.clock.seconds_since_start(ticks)),
             since: snapshot.seconds_since(),
             estimated: !error.is_exact(),
-            error: error.until_the_end(snapshot.meta.complete),
+            error: error.with_completeness(snapshot.meta.complete),
             recorded: error,
         }
     }
@@ -284,7 +284,7 @@ fn find_highest_certain_level(
         }
     }
     let deviations = Precision::deviations_of_many(changes.len());
-    let mut best = (from, precision.bytes_of_many(&live, deviations));
+    let mut best = (from, precision.estimate_bytes_of_many(&live, deviations));
     let mut high = best.1.high;
     for (at, change) in changes.into_iter().enumerate() {
         let [ended, begun] = change.map(|place| lifetimes.get(place as usize));
@@ -293,7 +293,7 @@ fn find_highest_certain_level(
         }
         let Some(one) = begun else { continue };
         live.add(one.size_bytes as f64, one.blocks);
-        let now = precision.bytes_of_many(&live, deviations);
+        let now = precision.estimate_bytes_of_many(&live, deviations);
         high = high.max(now.high);
         if now.low > best.1.low {
             best = (Some(first + at), now);
@@ -305,7 +305,7 @@ fn find_highest_certain_level(
         live.add(one.size_bytes as f64, one.blocks);
         bytes = bytes.saturating_add(one.bytes);
     }
-    let error = precision.bytes_of_many(&live, deviations);
+    let error = precision.estimate_bytes_of_many(&live, deviations);
     let high = high.max(error.high);
     (Level { bytes: bytes as f64, row, ticks: None }, Estimate { high, bound: high, ..error })
 }

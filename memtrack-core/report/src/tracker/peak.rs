@@ -71,7 +71,7 @@ mod tests {
     use memtrack_model::snapshot::{DeviceStatistics, Scope};
 
     /// Creates a recording in which an older block is freed before another block is allocated inside nested operators.
-    fn recording() -> Snapshot {
+    fn recording_with_older_block() -> Snapshot {
         let mut snapshot = Snapshot::default();
         for (parent, kind, name) in
             [(0, ScopeKind::Root, "net"), (1, ScopeKind::Operator, "loss"), (2, ScopeKind::Operator, "mm")]
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn peak_is_relative_to_beginning_and_has_enclosing_operators() {
-        let peak = ReachedPeak::of(&recording(), DeviceId::HOST).unwrap();
+        let peak = ReachedPeak::of(&recording_with_older_block(), DeviceId::HOST).unwrap();
         assert_eq!((peak.least_bytes, peak.most_bytes, peak.ticks), (3900.0, 3900.0, 2));
         assert_eq!(peak.operators, [ScopeId(3), ScopeId(2)]);
     }
 
     #[test]
     fn without_oldest_events_peak_is_lower_bound() {
-        let mut snapshot = recording();
+        let mut snapshot = recording_with_older_block();
         snapshot.devices[0].dropped = 7;
         let peak = ReachedPeak::of(&snapshot, DeviceId::HOST).unwrap();
         assert_eq!((peak.least_bytes, peak.most_bytes), (3900.0, f64::INFINITY));

@@ -84,18 +84,18 @@ impl TrackerStats {
                 "memories_reserved" => write_series(writer, &self.memories_reserved),
                 "markers" => writer.write_default_dict(true, &self.markers, |writer, (name, index)| {
                     writer.write_text(name)?;
-                    writer.write_int(saturating_i64(*index))
+                    writer.write_int(saturate_to_i64(*index))
                 }),
-                "num_alloc_retries" => writer.write_int(saturating_i64(self.num_alloc_retries)),
-                FOLDED => writer.write_int(saturating_i64(self.folded.operators)),
+                "num_alloc_retries" => writer.write_int(saturate_to_i64(self.num_alloc_retries)),
+                FOLDED => writer.write_int(saturate_to_i64(self.folded.operators)),
                 EARLIER_MARKERS => writer.write_list(&self.earlier_markers, |writer, (name, index)| {
                     writer.write_tuple::<2>(|writer| {
                         writer.write_text(name)?;
-                        writer.write_int(saturating_i64(*index))
+                        writer.write_int(saturate_to_i64(*index))
                     })
                 }),
                 PEAK => write_peak(writer, self.peak.as_ref()),
-                _ => writer.write_int(saturating_i64(self.op_index)),
+                _ => writer.write_int(saturate_to_i64(self.op_index)),
             }
         })?;
         writer.finish()
@@ -133,7 +133,7 @@ impl TrackerStats {
 /// Writes a series as a `defaultdict` without a factory, which maps each index to its operator and MiB.
 fn write_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
     writer.write_default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
-        writer.write_int(saturating_i64(index as u64))?;
+        writer.write_int(saturate_to_i64(index as u64))?;
         writer.write_tuple::<2>(|writer| {
             writer.write_text(&sample.operator)?;
             writer.write_float(sample.mib)
@@ -148,7 +148,7 @@ fn write_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) ->
         writer.write_float(peak.least_mib)?;
         writer.write_float(peak.most_mib)?;
         match peak.op_index {
-            Some(index) => writer.write_int(saturating_i64(index))?,
+            Some(index) => writer.write_int(saturate_to_i64(index))?,
             None => writer.write_none()?,
         }
         writer.write_bool(peak.is_inside)
@@ -156,7 +156,7 @@ fn write_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) ->
 }
 
 /// Converts a count for the pickle writer. It saturates, but no real count comes near the limit.
-fn saturating_i64(count: u64) -> i64 {
+fn saturate_to_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -177,7 +177,7 @@ impl StatsReader<'_> {
     }
 
     /// Creates the error for a value of the wrong type.
-    fn wrong_type(&self, place: &str, expected: &str, found: Value) -> StatsError {
+    fn wrong_type_error(&self, place: &str, expected: &str, found: Value) -> StatsError {
         let found = self.document.type_name(found);
         StatsError::Shape(format!("{place} holds {found} instead of {expected}"))
     }
@@ -186,14 +186,14 @@ impl StatsReader<'_> {
     fn entries(&self, key: &str) -> Result<&[(Value, Value)], StatsError> {
         match self.required(key)? {
             Value::Dict(id) => Ok(&self.document.dict(id).entries),
-            other => Err(self.wrong_type(key, "a dictionary", other)),
+            other => Err(self.wrong_type_error(key, "a dictionary", other)),
         }
     }
 
     /// Reads the count under a key.
     fn read_count(&self, key: &str) -> Result<u64, StatsError> {
         let value = self.required(key)?;
-        self.as_count(value).ok_or_else(|| self.wrong_type(key, "a count", value))
+        self.as_count(value).ok_or_else(|| self.wrong_type_error(key, "a count", value))
     }
 
     fn as_count(&self, value: Value) -> Option<u64> {
@@ -215,7 +215,7 @@ impl StatsReader<'_> {
             };
             let row = self
                 .as_count(index)
-                .ok_or_else(|| self.wrong_type(&format!("a key of {key}"), "an index", index))?;
+                .ok_or_else(|| self.wrong_type_error(&format!("a key of {key}"), "an index", index))?;
             // With `count` entries, a higher index means that there is a gap.
             let row = usize::try_from(row).ok().filter(|&row| row < count);
             let row = row.ok_or_else(|| {
@@ -224,15 +224,15 @@ impl StatsReader<'_> {
             let (name, mib) = match record {
                 Value::Tuple(id) => match self.document.tuple(id) {
                     &[name, mib] => (name, mib),
-                    _ => return Err(self.wrong_type(&place(), "a pair of operator and MiB", record)),
+                    _ => return Err(self.wrong_type_error(&place(), "a pair of operator and MiB", record)),
                 },
-                _ => return Err(self.wrong_type(&place(), "a pair of operator and MiB", record)),
+                _ => return Err(self.wrong_type_error(&place(), "a pair of operator and MiB", record)),
             };
             let Value::Str(span) = name else {
-                return Err(self.wrong_type(&place(), "the operator's name", name));
+                return Err(self.wrong_type_error(&place(), "the operator's name", name));
             };
             let Some(mib) = self.document.as_f64(mib) else {
-                return Err(self.wrong_type(&place(), "a number of MiB", mib));
+                return Err(self.wrong_type_error(&place(), "a number of MiB", mib));
             };
             let document = self.document;
             let operator = self.operators.entry(span).or_insert_with(|| document.text(span).into()).clone();
@@ -250,7 +250,7 @@ impl StatsReader<'_> {
         let entries = match self.document.get(self.root, EARLIER_MARKERS) {
             None => return Ok(Vec::new()),
             Some(Value::List(id)) => self.document.list(id),
-            Some(other) => return Err(self.wrong_type(EARLIER_MARKERS, "a list", other)),
+            Some(other) => return Err(self.wrong_type_error(EARLIER_MARKERS, "a list", other)),
         };
         let mut names: HashMap<Span, Arc<str>> = HashMap::new();
         let mut earlier = Vec::with_capacity(entries.len());
@@ -259,7 +259,7 @@ impl StatsReader<'_> {
                 Value::Tuple(id) => self.document.tuple(id),
                 _ => &[],
             };
-            let wrong = || self.wrong_type(EARLIER_MARKERS, "pairs of a name and an index", entry);
+            let wrong = || self.wrong_type_error(EARLIER_MARKERS, "pairs of a name and an index", entry);
             let &[Value::Str(name), index] = pair else { return Err(wrong()) };
             let index = self.as_count(index).ok_or_else(wrong)?;
             let shared = names.entry(name).or_insert_with(|| self.document.text(name).into());
@@ -286,7 +286,7 @@ impl StatsReader<'_> {
             }
             _ => None,
         };
-        read().map(Some).ok_or_else(|| self.wrong_type(PEAK, "two numbers, an index and a bool", value))
+        read().map(Some).ok_or_else(|| self.wrong_type_error(PEAK, "two numbers, an index and a bool", value))
     }
 
     /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position but takes its last value.
@@ -295,11 +295,11 @@ impl StatsReader<'_> {
         let mut rows = HashMap::new();
         for &(name, index) in self.entries("markers")? {
             let Value::Str(span) = name else {
-                return Err(self.wrong_type("a key of markers", "a name", name));
+                return Err(self.wrong_type_error("a key of markers", "a name", name));
             };
             let name = self.document.text(span);
             let Some(index) = self.as_count(index) else {
-                return Err(self.wrong_type(&format!("the marker {name:?}"), "an index", index));
+                return Err(self.wrong_type_error(&format!("the marker {name:?}"), "an index", index));
             };
             match rows.get(&name) {
                 Some(&row) => {

@@ -3,7 +3,7 @@
 //! versions.
 
 use super::inconsistencies::Inconsistencies;
-use super::number::{integer_of, record_integer};
+use super::number::{record_integer, to_integer};
 use super::repr::Repr;
 use super::sink::push_decimal;
 use memtrack_model::event::StackId;
@@ -95,7 +95,7 @@ impl<'a> Blocks<'a> {
         for (key, value) in entries.iter() {
             let Value::Str(key) = key else { continue };
             match (self.snapshot.strings.bytes(*key), value) {
-                (b"real_size", value) => parsed.bytes = integer_of(value),
+                (b"real_size", value) => parsed.bytes = to_integer(value),
                 (b"frames", Value::Stack(stack)) => parsed.stack = Some(*stack),
                 (b"frames", _) => parsed.stack = Some(StackId::NONE),
                 _ => {}

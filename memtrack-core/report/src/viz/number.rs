@@ -11,7 +11,7 @@ const MAX_MAGNITUDE: i128 = 1 << 90;
 /// Returns the integer under `key`, or 0 if there is none.
 pub(super) fn record_integer(records: &Records, row: usize, key: Key) -> i128 {
     match records.exact_under(row, key) {
-        Some(value) => integer_of(value),
+        Some(value) => to_integer(value),
         None => records.number(row, key).into(),
     }
 }
@@ -28,11 +28,11 @@ pub(super) fn event_integer(
     if details.odd.is_empty() || details.exact_values(row).is_empty() {
         return column.into();
     }
-    snapshot.event_value(row, key).map_or(column.into(), |value| integer_of(&value))
+    snapshot.event_value(row, key).map_or(column.into(), |value| to_integer(&value))
 }
 
 /// Converts a value to an integer, truncating floats. NaN and values of other types become 0.
-pub(super) fn integer_of(value: &Value) -> i128 {
+pub(super) fn to_integer(value: &Value) -> i128 {
     match value {
         // `as` truncates the fraction and converts NaN to 0.
         Value::Float(number) => (*number as i128).clamp(-MAX_MAGNITUDE, MAX_MAGNITUDE),

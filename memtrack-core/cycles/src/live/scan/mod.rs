@@ -104,7 +104,7 @@ impl Scan {
     ///
     /// See [`NotScanned`].
     pub fn find(&self) -> Result<Report, NotScanned> {
-        if !switch::is_on_in_this_process() {
+        if !switch::is_enabled_in_process() {
             return Err(NotScanned::Off);
         }
         // The report's memory belongs to the caller, which may be a part of memtrack.

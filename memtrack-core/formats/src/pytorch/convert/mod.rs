@@ -129,7 +129,7 @@ impl<'a> Converter<'a> {
             let mut address = event.address;
             if let Some(places) = &mut places {
                 if event.action == Action::Alloc
-                    && let Some(before) = places.live_alloc_at(&event)
+                    && let Some(before) = places.take_live_alloc_at(&event)
                 {
                     let (ticks, stack) = (event.ticks, StackId::NONE);
                     let free = Event { action: Action::Free, ticks, stack, ..before };

@@ -117,7 +117,7 @@ impl Places {
 
     /// Returns the allocation of a block that is still live at the address of a new allocation, if one of the two
     /// blocks was sampled. The older block's free was not recorded, and without a free it would stay live in the file.
-    pub(super) fn live_alloc_at(&mut self, alloc: &Event) -> Option<Event> {
+    pub(super) fn take_live_alloc_at(&mut self, alloc: &Event) -> Option<Event> {
         let before = self.live.get(&alloc.address)?;
         let is_sampled = alloc.flags.contains(EventFlags::SAMPLED);
         (is_sampled || before.place.is_some()).then_some(before.event)

@@ -38,7 +38,7 @@ pub(super) fn block_shapes() -> Vec<Shape> {
 }
 
 /// The maximum size of the segments that PyTorch calls small.
-const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
+const MAX_SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 
 /// A live block as it appears in the file.
 struct FileBlock {
@@ -140,7 +140,7 @@ impl Converter<'_> {
         }
         let count = self.pytorch.blocks.len() as u64 - first;
         let stack = self.names.convert_stack(segment.stack);
-        let kind = if total <= SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
+        let kind = if total <= MAX_SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
         let kind = self.names.strings.intern(kind.name().as_bytes());
         let device = self.file_device(segment.device);
         // The host does not have a device number.

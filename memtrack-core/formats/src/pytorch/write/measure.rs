@@ -11,7 +11,7 @@ use std::io;
 /// frames per event, the ratio is about 100.
 const MAX_EXPANSION: u64 = 4096;
 /// The length up to which snapshots are never refused.
-const SMALL_BYTES: u64 = 16 << 20;
+const MAX_UNCHECKED_BYTES: u64 = 16 << 20;
 /// The approximate length of a reference to a value that has already been written.
 const REFERENCE_BYTES: u64 = 3;
 
@@ -45,7 +45,7 @@ impl MeasureSink {
     /// Refuses snapshots that would be extremely long without sharing.
     pub(super) fn finish(self) -> io::Result<()> {
         let Self { expanded, shared, longest: (key, _), .. } = self;
-        if expanded <= SMALL_BYTES.saturating_add(shared.saturating_mul(MAX_EXPANSION)) {
+        if expanded <= MAX_UNCHECKED_BYTES.saturating_add(shared.saturating_mul(MAX_EXPANSION)) {
             return Ok(());
         }
         let place = match &key[..] {

@@ -30,9 +30,9 @@ enum SharedId {
     Value(usize),
 }
 
-/// Receives a snapshot's values in order, with one call per value. [`Sink::begin_container`] gets the number of items in a
-/// container. Each item is enclosed by calls to [`Sink::begin_item`] and [`Sink::end_item`]; in a dictionary, an item is a
-/// key and a value.
+/// Receives a snapshot's values in order, with one call per value. [`Sink::begin_container`] gets the number of items
+/// in a container. Each item is enclosed by calls to [`Sink::begin_item`] and [`Sink::end_item`]; in a dictionary, an
+/// item is a key and a value.
 trait Sink {
     fn write_none(&mut self) -> io::Result<()>;
     fn write_bool(&mut self, truth: bool) -> io::Result<()>;

@@ -8,7 +8,7 @@ use crate::analysis::live_flame::escape_label;
 use crate::analysis::live_flame::{
     MAX_RECTANGLES,
     bound::bound_tree,
-    tree::{Colour, Node, Tree},
+    tree::{Node, RectangleKind, Tree},
 };
 #[cfg(feature = "plot")]
 use crate::analysis::ownership::{Owner, Owners, short};
@@ -90,11 +90,11 @@ impl Diff {
                 [before, 0] => (format!("gone from {device}"), [before.saturating_mul(2), before]),
                 bytes => (device.to_owned(), bytes),
             };
-            let mut node = tree.get_or_add_child(Tree::ROOT, &root, Colour::Device);
+            let mut node = tree.get_or_add_child(Tree::ROOT, &root, RectangleKind::Device);
             for name in stack {
                 // Merge recursive calls and calls between functions with the same name.
                 if tree.label(node) != name {
-                    node = tree.get_or_add_child(node, &name, Colour::Mine);
+                    node = tree.get_or_add_child(node, &name, RectangleKind::Mine);
                 }
             }
             tree.add_both(node, before, after);

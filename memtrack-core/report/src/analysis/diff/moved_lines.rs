@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(after, [10, 11 | UNMATCHED, 30]);
     }
 
-    fn functions_of(frames: &[(&str, &str, u32)]) -> Functions {
+    fn collect_functions(frames: &[(&str, &str, u32)]) -> Functions {
         let mut places = Functions::default();
         for &(function, file, line) in frames {
             let frame =
@@ -245,12 +245,12 @@ mod tests {
 
     #[test]
     fn files_of_another_checkout_match_unless_ambiguous() {
-        let before = functions_of(&[
+        let before = collect_functions(&[
             ("f", "/a/v1/app/model.py", 3),
             ("g", "/a/x/train.py", 1),
             ("h", "/a/y/util.py", 1),
         ]);
-        let after = functions_of(&[
+        let after = collect_functions(&[
             ("f", "/b/v2/app/model.py", 3),
             ("g", "/c/train.py", 1),
             ("h", "/c/one/util.py", 1),
@@ -264,16 +264,19 @@ mod tests {
     #[test]
     fn windows_paths_match_those_of_other_systems() {
         let before =
-            functions_of(&[("f", "D:\\work\\app\\model.py", 3), ("f", "D:\\work\\lib\\model.py", 3)]);
-        let after = functions_of(&[("f", "/home/kim/app/model.py", 3), ("f", "/home/kim/lib/model.py", 3)]);
+            collect_functions(&[("f", "D:\\work\\app\\model.py", 3), ("f", "D:\\work\\lib\\model.py", 3)]);
+        let after =
+            collect_functions(&[("f", "/home/kim/app/model.py", 3), ("f", "/home/kim/lib/model.py", 3)]);
         let [here, there] = match_functions(&before, &after);
         assert_eq!(here, there);
     }
 
     #[test]
     fn unknown_files_and_lines_do_not_distinguish_functions() {
-        let [here, there] =
-            match_functions(&functions_of(&[("f", "??", 0)]), &functions_of(&[("f", "", 0), ("f", "??", 7)]));
+        let [here, there] = match_functions(
+            &collect_functions(&[("f", "??", 0)]),
+            &collect_functions(&[("f", "", 0), ("f", "??", 7)]),
+        );
         assert_eq!(here[0], there[0]);
         assert_ne!(here[0], there[1]);
     }

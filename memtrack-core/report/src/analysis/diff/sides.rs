@@ -98,7 +98,8 @@ impl Side {
             DiffAt::End => Some(Moment::End),
             DiffAt::Total => None,
         };
-        let options = TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone()).for_matching();
+        let options =
+            TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone()).prepare_for_matching();
         let ticks = &snapshot.events.ticks;
         let seconds = |tick: &u64| snapshot.clock.seconds_since_start(*tick);
         let ends = ticks.iter().min().zip(ticks.iter().max()).filter(|_| snapshot.has_times());

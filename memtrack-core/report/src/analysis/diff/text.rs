@@ -178,7 +178,7 @@ impl DeviceDiff {
     }
 
     fn format_table(&self, by: DiffBy, layout: Layout) -> String {
-        let longest = self.rows.iter().flat_map(|row| row.name_lines(by, layout.frames, usize::MAX));
+        let longest = self.rows.iter().flat_map(|row| row.format_name_lines(by, layout.frames, usize::MAX));
         let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
         let mut columns = COLUMNS.iter().peekable();
         loop {
@@ -214,8 +214,11 @@ impl DeviceDiff {
         let change = [Cell::new(title), Cell::new(""), right("Change".into())];
         table.set_header(change.into_iter().chain(heads));
         for row in &self.rows {
-            let name: Vec<String> =
-                row.name_lines(by, frames, room).iter().map(|line| shorten_middle(line, room)).collect();
+            let name: Vec<String> = row
+                .format_name_lines(by, frames, room)
+                .iter()
+                .map(|line| shorten_middle(line, room))
+                .collect();
             let numbers = columns.iter().map(|column| right(column.format_cell(row)));
             let change =
                 [Cell::new(name.join("\n")), Cell::new(row.kind().name()), right(row.bytes.format_bytes())];
@@ -273,7 +276,7 @@ impl DiffRow {
 
     /// Formats the group for the table: its name or, for a stack, its functions, of which all but the first are
     /// indented.
-    fn name_lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
+    fn format_name_lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
         let lines = match (by, self.stack.is_empty()) {
             (DiffBy::Stack, false) => format_frames(&self.stack, frames, room.saturating_sub(2)),
             _ => vec![self.describe_place(room)],
@@ -322,6 +325,6 @@ mod tests {
             members: [0, 1],
         };
         assert_eq!(row.describe_place(MAX_NAME_CHARS), "softmax.py:14 forward");
-        assert_eq!(row.name_lines(DiffBy::Stack, 7, MAX_NAME_CHARS)[0], "forward softmax.py:14");
+        assert_eq!(row.format_name_lines(DiffBy::Stack, 7, MAX_NAME_CHARS)[0], "forward softmax.py:14");
     }
 }

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn number_of_incomplete_recording_is_lower_limit() {
-        let exact = Estimate::exact(f64::from(16 << 20)).until_the_end(false);
+        let exact = Estimate::exact(f64::from(16 << 20)).with_completeness(false);
         assert_eq!(
             (exact.as_bytes(16 << 20), exact.as_count(16)),
             ("at least 16.0 MiB".into(), "at least 16,777,216".into())
@@ -179,8 +179,8 @@ mod tests {
             standard_error: 1.0,
             counted: false,
         };
-        assert_eq!(sampled.until_the_end(false).as_bytes(2048), "at least 1.0 KiB");
-        assert_eq!(sampled.until_the_end(true), sampled);
+        assert_eq!(sampled.with_completeness(false).as_bytes(2048), "at least 1.0 KiB");
+        assert_eq!(sampled.with_completeness(true), sampled);
     }
 
     #[cfg(feature = "compare")]

@@ -58,7 +58,7 @@ impl Estimate {
     /// Returns the number for a recording that may be incomplete. If it is (`ended` is false), the number is only a
     /// lower bound, because later events are missing.
     #[must_use]
-    pub(in crate::analysis) fn until_the_end(self, ended: bool) -> Self {
+    pub(in crate::analysis) fn with_completeness(self, ended: bool) -> Self {
         match ended {
             true => self,
             false => Self { high: f64::INFINITY, bound: f64::INFINITY, ..self },

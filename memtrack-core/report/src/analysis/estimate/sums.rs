@@ -190,11 +190,11 @@ impl Precision {
 
     /// Estimates one of many sums of bytes such that, with 95 % confidence, all of the intervals contain their true
     /// values.
-    pub(in crate::analysis) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
+    pub(in crate::analysis) fn estimate_bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
         sum.estimate_with(self.next_bytes, self.unrecorded_bytes, deviations)
     }
 
-    /// Returns the `deviations` to pass to [`Self::bytes_of_many`] for `count` sums.
+    /// Returns the `deviations` to pass to [`Self::estimate_bytes_of_many`] for `count` sums.
     pub(in crate::analysis) fn deviations_of_many(count: usize) -> f64 {
         deviations_beyond(0.025 / count.max(1) as f64)
     }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// How many of the largest groups are symbolized regardless of the time limit, because the report would be useless
 /// without them.
-const ALWAYS_SYMBOLIZED: usize = 8;
+const MIN_SYMBOLIZED_GROUPS: usize = 8;
 
 /// The maximum number of characters in a line's or module's name.
 const MAX_CHARS: usize = 90;
@@ -164,7 +164,7 @@ impl<'a> Groups<'a> {
         let mut attributor = Attributor::new(self.snapshot, &patterns);
         let mut known: HashMap<Key, usize> = HashMap::new();
         for (place, pair) in self.pairs.iter().enumerate() {
-            let in_time = place < ALWAYS_SYMBOLIZED
+            let in_time = place < MIN_SYMBOLIZED_GROUPS
                 || query.symbol_time_limit.is_none_or(|limit| begun.elapsed() < limit);
             let keys = self.snapshot.frame_keys(pair.stack);
             let place = self.snapshot.scopes.place(pair.scope);
@@ -221,10 +221,10 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns the `limit` groups that hold the most memory, with their shares of `all_bytes`.
-    pub(super) fn largest(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
+    pub(super) fn largest_holders(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
         let holder = |group: &Group| {
             let (error, _) = self.errors(&group.held);
-            let error = self.total.part(error, &group.held.byte_sum).until_the_end(self.is_complete);
+            let error = self.total.part(error, &group.held.byte_sum).with_completeness(self.is_complete);
             let bytes = self.total.rounded(&group.held.byte_sum, group.held.bytes);
             Holder {
                 line: group.line.clone(),

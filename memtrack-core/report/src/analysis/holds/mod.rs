@@ -294,9 +294,10 @@ impl WhoHolds {
         }
         // If the end of the recording is missing, more memory may have been allocated.
         let is_complete = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
-        (error, count_error) = (error.until_the_end(is_complete), count_error.until_the_end(is_complete));
+        (error, count_error) =
+            (error.with_completeness(is_complete), count_error.with_completeness(is_complete));
         groups.cap(most_live, is_complete);
-        let holders = groups.largest(MAX_HOLDERS, allocated_bytes);
+        let holders = groups.largest_holders(MAX_HOLDERS, allocated_bytes);
         let grown = marker.and_then(|marker| groups.growth_since(snapshot, &marker, place.ticks));
         let cached = Cached::of(snapshot, device, &place, allocated_bytes);
         let unseen = Untracked::of(snapshot, device, query.at, &place, &error);

@@ -10,7 +10,7 @@ const MIN_FREED_BLOCKS: f64 = 100.0;
 /// The share of freed blocks whose lifetimes count as usual.
 const USUAL_SHARE: f64 = 0.99;
 /// A block is far older than usual if its age is at least this many times the usual lifetime.
-const FAR_OLDER_FACTOR: f64 = 10.0;
+const MIN_FAR_OLDER_FACTOR: f64 = 10.0;
 
 /// How old a group's blocks are, or became before they were freed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +75,7 @@ impl Ages {
             so_far >= USUAL_SHARE * freed
         });
         let usual_seconds = bucket_end(usual.unwrap_or(BUCKET_COUNT - 1));
-        let far = self.alive.iter().skip(bucket_index(FAR_OLDER_FACTOR * usual_seconds) + 1);
+        let far = self.alive.iter().skip(bucket_index(MIN_FAR_OLDER_FACTOR * usual_seconds) + 1);
         let [blocks, bytes] =
             far.fold([0.0; 2], |sum, alive| [0, 1].map(|unit| sum[unit] + f64::from(alive[unit])));
         Some(Age {

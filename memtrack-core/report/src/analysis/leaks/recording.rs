@@ -63,12 +63,12 @@ pub(super) fn find_leaks(
     let complete = snapshot.meta.complete;
     for device in &mut devices {
         for amount in [&mut device.leaked, &mut device.alive] {
-            amount.bytes_error = amount.bytes_error.until_the_end(complete);
-            amount.blocks_error = amount.blocks_error.until_the_end(complete);
+            amount.bytes_error = amount.bytes_error.with_completeness(complete);
+            amount.blocks_error = amount.blocks_error.with_completeness(complete);
         }
         for errors in device.leaks.iter_mut().map(|leak| &mut leak.row.errors) {
-            errors.allocated_bytes = errors.allocated_bytes.until_the_end(complete);
-            errors.count = errors.count.until_the_end(complete);
+            errors.allocated_bytes = errors.allocated_bytes.with_completeness(complete);
+            errors.count = errors.count.with_completeness(complete);
         }
     }
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);

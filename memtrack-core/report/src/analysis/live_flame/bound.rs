@@ -2,7 +2,7 @@
 //! replaced by one rectangle with their total, so that all totals stay the same.
 
 use super::removed_label;
-use super::tree::{Colour, Node, Tree};
+use super::tree::{Node, RectangleKind, Tree};
 use std::cmp::Reverse;
 
 /// Returns the tree with at most `rectangles` rectangles, including those that stand for removed functions.
@@ -44,8 +44,11 @@ pub(in crate::analysis) fn bound_tree(tree: &Tree, rectangles: usize) -> Tree {
                 removed.iter().fold(0u64, |sum, &child| sum.saturating_add(bytes(&nodes[child])))
             };
             let bytes = sum(|node| node.bytes);
-            let rest =
-                bounded.get_or_add_child(places[node], &removed_label(removed.len(), bytes), Colour::Rest);
+            let rest = bounded.get_or_add_child(
+                places[node],
+                &removed_label(removed.len(), bytes),
+                RectangleKind::Rest,
+            );
             bounded.add_both(rest, sum(|node| node.before[1]), bytes);
         }
     }
@@ -67,7 +70,7 @@ mod tests {
         let mut places = vec![Tree::ROOT];
         for number in 0..size {
             let parent = places[random(places.len())];
-            places.push(tree.get_or_add_child(parent, &format!("f{number}"), Colour::Mine));
+            places.push(tree.get_or_add_child(parent, &format!("f{number}"), RectangleKind::Mine));
             tree.add(places[number + 1], random(1000) as u64);
         }
         tree
@@ -94,7 +97,7 @@ mod tests {
     fn smallest_functions_are_removed_first() {
         let mut tree = Tree::default();
         for (name, bytes) in [("a", 500), ("b", 30), ("c", 200), ("d", 4)] {
-            let node = tree.get_or_add_child(Tree::ROOT, name, Colour::Mine);
+            let node = tree.get_or_add_child(Tree::ROOT, name, RectangleKind::Mine);
             tree.add(node, bytes << 10);
         }
         assert_eq!(

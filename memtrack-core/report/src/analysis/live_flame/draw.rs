@@ -1,6 +1,6 @@
 //! Draws the flame graph with inferno. This module decides on its contents and colours.
 
-use super::tree::Colour;
+use super::tree::RectangleKind;
 use super::{LiveFlame, MAX_RECTANGLES, escape_label};
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
@@ -12,7 +12,7 @@ const LEGEND: &str = "Orange: your own code. Blue: what it called. Violet: older
 /// The maximum number of bits in the sum of all numbers in a flame graph.
 const MAX_SUM_BITS: u32 = 60;
 
-impl Colour {
+impl RectangleKind {
     const fn rgb(self) -> Color {
         let (r, g, b) = match self {
             Self::Device => (200, 210, 220),
@@ -35,8 +35,8 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     let tree = flame.build_bounded_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
     // The root has no name.
-    palette.insert("", Colour::Device.rgb());
-    palette.insert("all", Colour::Device.rgb());
+    palette.insert("", RectangleKind::Device.rgb());
+    palette.insert("all", RectangleKind::Device.rgb());
     for node in &tree.nodes[1..] {
         palette.insert(escape_label(&node.label), node.colour.rgb());
     }

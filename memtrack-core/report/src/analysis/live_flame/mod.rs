@@ -28,7 +28,7 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::{capitalised, human_bytes, human_count, printable};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
-use tree::{Colour, Tree};
+use tree::{RectangleKind, Tree};
 
 /// The maximum number of rectangles in an image, including those that stand for removed functions.
 pub const MAX_RECTANGLES: usize = 1000;
@@ -146,12 +146,13 @@ impl LiveFlame {
         for device in &self.devices {
             let root = match self.devices.len() {
                 1 => Tree::ROOT,
-                _ => tree.get_or_add_child(Tree::ROOT, &name(device), Colour::Device),
+                _ => tree.get_or_add_child(Tree::ROOT, &name(device), RectangleKind::Device),
             };
             for stack in &device.stacks {
                 let mut node = root;
                 for (frame, owner) in shown_functions(&stack.frames) {
-                    let colour = if *owner == Owner::Mine { Colour::Mine } else { Colour::Framework };
+                    let colour =
+                        if *owner == Owner::Mine { RectangleKind::Mine } else { RectangleKind::Framework };
                     let label = short(frame);
                     // Merge a function with its caller if both have the same label, as in recursive calls.
                     if tree.label(node) != label {
@@ -162,12 +163,15 @@ impl LiveFlame {
                     node = tree.get_or_add_child(
                         node,
                         if stack.older { OLDER_BLOCKS } else { NO_STACK },
-                        Colour::Unknown,
+                        RectangleKind::Unknown,
                     );
                 }
                 if let Some((frame, _)) = &stack.freed_at {
-                    node =
-                        tree.get_or_add_child(node, &format!("freed at {}", short(frame)), Colour::Unknown);
+                    node = tree.get_or_add_child(
+                        node,
+                        &format!("freed at {}", short(frame)),
+                        RectangleKind::Unknown,
+                    );
                 }
                 tree.add(node, stack.bytes);
             }
@@ -237,7 +241,7 @@ impl LiveStacks {
             let bytes = of_bytes.part(precision.bytes(&stack.bytes_sum), &stack.bytes_sum);
             let blocks = of_blocks.part(precision.blocks(&stack.blocks_sum), &stack.blocks_sum);
             (stack.bytes_error, stack.blocks_error) =
-                (bytes.until_the_end(is_complete), blocks.until_the_end(is_complete));
+                (bytes.with_completeness(is_complete), blocks.with_completeness(is_complete));
         }
         bytes = of_bytes.rounded(&bytes_sum, bytes);
         // If the recording is incomplete, the peak may have been higher, but the memory at an earlier moment may not.
@@ -245,8 +249,8 @@ impl LiveStacks {
         let mut bytes_error = of_bytes
             .part(precision.bytes(&bytes_sum), &bytes_sum)
             .as_total()
-            .until_the_end(total_is_complete);
-        let mut blocks_error = precision.blocks(&blocks_sum).as_total().until_the_end(is_complete);
+            .with_completeness(total_is_complete);
+        let mut blocks_error = precision.blocks(&blocks_sum).as_total().with_completeness(is_complete);
         if let Some(held) = held {
             (bytes, blocks) = (held.bytes, held.blocks as f64);
             (bytes_error, blocks_error) = (held.bytes_error, held.blocks_error);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// The kind of a rectangle, which determines its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::analysis) enum Colour {
+pub(in crate::analysis) enum RectangleKind {
     /// A device.
     #[default]
     Device,
@@ -23,7 +23,7 @@ pub(in crate::analysis) enum Colour {
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct Node {
     pub(in crate::analysis) label: String,
-    pub(in crate::analysis) colour: Colour,
+    pub(in crate::analysis) colour: RectangleKind,
     pub(in crate::analysis) parent: usize,
     pub(in crate::analysis) children: Vec<usize>,
     /// Bytes allocated by the function itself.
@@ -59,7 +59,7 @@ impl Tree {
         &mut self,
         parent: usize,
         label: &str,
-        colour: Colour,
+        colour: RectangleKind,
     ) -> usize {
         let next = self.nodes.len();
         let child = *self.children.entry((parent, label.to_owned())).or_insert(next);

@@ -42,7 +42,7 @@ impl ForwardLines {
 
     /// Returns the line that created the autograd node whose function is `node`.
     pub(super) fn line_of(&self, node: &Frame) -> Option<&Frame> {
-        self.lines.get(node_class(&node.function)?)
+        self.lines.get(extract_node_class(&node.function)?)
     }
 }
 
@@ -60,7 +60,7 @@ struct Search {
 impl Search {
     /// Visits a stack, innermost frame first; `line` returns the line in the user's code that the stack contains.
     fn visit(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
-        if let Some(node) = frames.iter().find_map(|frame| node_class(&frame.function)) {
+        if let Some(node) = frames.iter().find_map(|frame| extract_node_class(&frame.function)) {
             if !self.calls.keys().any(|operator| creates_node(operator, node)) {
                 self.older.insert(node.to_owned());
             }
@@ -68,7 +68,7 @@ impl Search {
             return;
         }
         let operators: Vec<&str> =
-            frames.iter().filter_map(|frame| created_operator(&frame.function)).collect();
+            frames.iter().filter_map(|frame| extract_operator(&frame.function)).collect();
         // Optimizers compute without creating autograd nodes.
         if operators.is_empty() || TorchStack::of(frames).phase == Some(Phase::Optimizer) {
             return;
@@ -104,18 +104,18 @@ fn has_nodes(snapshot: &Snapshot) -> bool {
     let names = (0..snapshot.frames.len() as u32).map(memtrack_model::snapshot::FrameId);
     names
         .map(|frame| snapshot.strings.get(snapshot.frames.name(frame)))
-        .any(|name| node_class(&name).is_some())
+        .any(|name| extract_node_class(&name).is_some())
 }
 
 /// Extracts the class of an autograd node from the name of its function, e.g. `BmmBackward0` from
 /// `torch::autograd::generated::BmmBackward0::apply(…)`.
-fn node_class(function: &str) -> Option<&str> {
+fn extract_node_class(function: &str) -> Option<&str> {
     let (node, rest) = function.strip_prefix(NODE_PREFIX)?.split_once("::")?;
     (rest.starts_with("apply(") && node.contains("Backward")).then_some(node)
 }
 
 /// Extracts the operator, such as `mul_Tensor`, from the name of the function that creates its autograd node.
-fn created_operator(function: &str) -> Option<&str> {
+fn extract_operator(function: &str) -> Option<&str> {
     let at = function.find(NODE_CREATION_PREFIX)? + NODE_CREATION_PREFIX.len();
     let name = function[at..].split(['(', '<']).next()?;
     // The prefix may also occur in template arguments.

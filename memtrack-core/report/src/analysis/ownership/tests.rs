@@ -17,14 +17,14 @@ fn test_stacks() -> Vec<TestStack> {
         } else if let Some(answer) = line.strip_prefix("> ") {
             all.last_mut().unwrap().answer = answer;
         } else if !line.is_empty() {
-            all.last_mut().unwrap().frames.push(frame(line));
+            all.last_mut().unwrap().frames.push(parse_frame(line));
         }
     }
     all
 }
 
 /// Parses `FUNCTION` or `FUNCTION @ FILE:LINE`, optionally followed by ` % ` and the binary as `PART PATH`.
-fn frame(text: &str) -> Frame {
+fn parse_frame(text: &str) -> Frame {
     if let Some((text, binary)) = text.split_once(" % ") {
         let (part, path) = binary.split_once(' ').unwrap();
         let part = match part {
@@ -33,7 +33,7 @@ fn frame(text: &str) -> Frame {
             "library" => BinaryPart::Library,
             _ => panic!("no part of a program: {part}"),
         };
-        return Frame { binary: Some(Arc::new(Binary { path: path.into(), part })), ..frame(text) };
+        return Frame { binary: Some(Arc::new(Binary { path: path.into(), part })), ..parse_frame(text) };
     }
     let Some((function, place)) = text.split_once(" @ ") else {
         return Frame { function: text.into(), ..Frame::default() };
@@ -63,7 +63,7 @@ fn real_stacks_are_attributed_to_expected_lines() {
 
 #[test]
 fn longest_user_glob_takes_precedence() {
-    let einsum = frame("einsum @ /v/lib/python3.12/site-packages/einops/einops.py:916");
+    let einsum = parse_frame("einsum @ /v/lib/python3.12/site-packages/einops/einops.py:916");
     let judge = |rules: Rules| rules.judge(&einsum);
     assert_eq!(judge(Rules::new()).owner, Owner::Framework);
     let mine = judge(Rules::new().mine("site-packages/einops"));
@@ -81,12 +81,13 @@ fn longest_user_glob_takes_precedence() {
 
 #[test]
 fn globs_name_functions_by_their_paths() {
-    let matmul = frame("<candle_core::tensor::Tensor>::matmul @ /home/kim/.cargo/registry/src/x/tensor.rs:7");
+    let matmul =
+        parse_frame("<candle_core::tensor::Tensor>::matmul @ /home/kim/.cargo/registry/src/x/tensor.rs:7");
     for glob in ["candle_core", "candle_core::", "candle_core::*", "*::Tensor::matmul"] {
         assert_eq!(Rules::new().mine(glob).judge(&matmul).owner, Owner::Mine, "{glob}");
     }
     assert_eq!(Rules::new().mine("candle").judge(&matmul).owner, Owner::Framework);
-    let thread = frame("svc::serve");
+    let thread = parse_frame("svc::serve");
     assert_eq!(Rules::new().not_mine("svc::serve").judge(&thread).owner, Owner::Framework);
 }
 
@@ -105,15 +106,19 @@ fn malformed_frames_do_not_panic() {
         "->",
         "operator<<",
     ] {
-        let _ = (Rules::new().mine("é*").judge(&frame(text)), Rules::new().owner(&[frame(text)]).to_string());
+        let _ = (
+            Rules::new().mine("é*").judge(&parse_frame(text)),
+            Rules::new().owner(&[parse_frame(text)]).to_string(),
+        );
     }
     assert_eq!(Rules::new().owner(&[]), StackOwner::default());
 }
 
 #[test]
 fn glob_names_binary_by_its_path_its_folder_and_its_name() {
-    let insert = frame("insert % library /home/kim/deps/lib/libstore.so.1.2");
-    let known = frame("insert @ /build/pkg/src/insert.c:7 % library /home/kim/deps/lib/libstore.so.1.2");
+    let insert = parse_frame("insert % library /home/kim/deps/lib/libstore.so.1.2");
+    let known =
+        parse_frame("insert @ /build/pkg/src/insert.c:7 % library /home/kim/deps/lib/libstore.so.1.2");
     for glob in [
         "libstore.so.1.2",
         "libstore.so.1",
@@ -133,7 +138,7 @@ fn glob_names_binary_by_its_path_its_folder_and_its_name() {
         assert_eq!(Rules::new().not_mine(glob).judge(&known).owner, Owner::Mine, "{glob}");
         assert!(!Rules::new().mine(glob).mentions(&insert), "{glob}");
     }
-    let exec = frame("sqlite3_exec % library /lib/x86_64-linux-gnu/libsqlite3.so.0");
+    let exec = parse_frame("sqlite3_exec % library /lib/x86_64-linux-gnu/libsqlite3.so.0");
     for glob in ["/usr/lib/", "/lib", "libsqlite3.so"] {
         assert_eq!(Rules::new().mine(glob).judge(&exec).owner, Owner::Mine, "{glob}");
     }
@@ -141,11 +146,12 @@ fn glob_names_binary_by_its_path_its_folder_and_its_name() {
 
 #[test]
 fn program_folder_does_not_apply_to_sources() {
-    let push = frame(
+    let push = parse_frame(
         "alloc::vec::Vec<T,A>::push @ /rustc/5980/library/alloc/src/vec/mod.rs:480 % program /home/kim/proj/target/app",
     );
     assert_eq!(Rules::new().mine("proj").judge(&push).owner, Owner::Framework);
-    let shared = frame("shared::load @ /home/kim/shared/src/load.rs:3 % program /home/kim/proj/target/app");
+    let shared =
+        parse_frame("shared::load @ /home/kim/shared/src/load.rs:3 % program /home/kim/proj/target/app");
     for folder in ["proj", "proj/*", "/home/kim/proj/target/*"] {
         assert_eq!(Rules::new().not_mine(folder).judge(&shared).owner, Owner::Mine, "{folder}");
     }
@@ -154,8 +160,8 @@ fn program_folder_does_not_apply_to_sources() {
 
 #[test]
 fn globs_match_windows_paths_with_either_slash() {
-    let einsum = frame("einsum @ D:\\lm\\.venv\\Lib\\site-packages\\einops\\einops.py:916");
-    let model = frame("forward @ d:\\lm\\model.py:39");
+    let einsum = parse_frame("einsum @ D:\\lm\\.venv\\Lib\\site-packages\\einops\\einops.py:916");
+    let model = parse_frame("forward @ d:\\lm\\model.py:39");
     for glob in
         ["site-packages\\einops", "site-packages/einops", "einops.py", "D:\\lm\\.venv", "d:/lm/.venv/*"]
     {

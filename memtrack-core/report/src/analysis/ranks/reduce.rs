@@ -299,7 +299,7 @@ fn group_blocks(
         .patterns(options.patterns.clone())
         // The stack that frees a block of unknown origin depends on when the trace ends, and ranks do not all end at
         // the same time.
-        .for_matching();
+        .prepare_for_matching();
     // Whose stacks the frees carry matters only if some blocks are known just from their frees.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);

@@ -66,7 +66,7 @@ impl Column {
     fn format_cell(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
-            Self::Peak => device.peak.error.until_the_end(complete).as_bytes(device.peak.requested_bytes),
+            Self::Peak => device.peak.error.with_completeness(complete).as_bytes(device.peak.requested_bytes),
             Self::ToMedian => {
                 let median = memory.distribution(Measure::Peak).map_or(0, |distribution| distribution.median);
                 let own = device.peak.requested_bytes;
@@ -76,7 +76,7 @@ impl Column {
             Self::Phase => device.peak.phase.clone().unwrap_or_else(|| "—".into()),
             Self::Reserved => bytes(Measure::Reserved.of(device)),
             Self::Waste => bytes(device.waste_bytes()),
-            Self::End => device.end.error.until_the_end(complete).as_bytes(device.end.requested_bytes),
+            Self::End => device.end.error.with_completeness(complete).as_bytes(device.end.requested_bytes),
             Self::OutOfMemory => match device.out_of_memory.len() {
                 0 => "—".to_owned(),
                 times => counted(times as u64, "time"),

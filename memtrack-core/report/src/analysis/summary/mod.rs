@@ -145,10 +145,10 @@ impl BlockTotals {
     }
 
     /// Returns the totals for a recording that may be incomplete.
-    fn until_the_end(self, ended: bool) -> Self {
+    fn with_completeness(self, ended: bool) -> Self {
         Self {
-            blocks_error: self.blocks_error.until_the_end(ended),
-            bytes_error: self.bytes_error.until_the_end(ended),
+            blocks_error: self.blocks_error.with_completeness(ended),
+            bytes_error: self.bytes_error.with_completeness(ended),
             ..self
         }
     }
@@ -258,8 +258,9 @@ fn summarize_device(
     let is_retained = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
     // As in `check`, memory that was allocated and never freed by the recorder's own count is certain to be held.
-    let retained =
-        held_net.map_or(live(&is_retained), |net| live(&is_retained).at_least(net)).until_the_end(complete);
+    let retained = held_net
+        .map_or(live(&is_retained), |net| live(&is_retained).at_least(net))
+        .with_completeness(complete);
     let mut largest_retained = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
         for one in lifetimes.iter().filter(|one| is_retained(one)) {
@@ -310,7 +311,7 @@ fn summarize_device(
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
-        live: live(&|one| one.to.is_none()).until_the_end(complete),
+        live: live(&|one| one.to.is_none()).with_completeness(complete),
         folded_scopes: snapshot.scope_sums.as_ref().map_or(0, |sums| sums.folded),
         folded: snapshot.folded,
         earlier_parts: snapshot.meta.earlier_parts,

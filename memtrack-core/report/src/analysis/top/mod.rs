@@ -199,7 +199,7 @@ impl TopOptions {
 
     /// Prepares the rows for being matched with those of another file.
     #[cfg(feature = "compare")]
-    pub(super) fn for_matching(mut self) -> Self {
+    pub(super) fn prepare_for_matching(mut self) -> Self {
         self.for_matching = true;
         self
     }

@@ -453,7 +453,7 @@ impl<'a> Sorter<'a> {
             }
             let rounded =
                 |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
-            let called = largest_first(sums.called.iter().map(rounded));
+            let called = sort_largest_first(sums.called.iter().map(rounded));
             let mut owned = StackOwner::default();
             let name = match key {
                 Key::Name(name) => name,
@@ -513,9 +513,9 @@ impl<'a> Sorter<'a> {
                 estimated: sums.estimated,
                 live_estimated: sums.live_estimated,
                 errors: RowErrors {
-                    allocated_bytes: bytes.until_the_end(!wholes.lacks_end),
+                    allocated_bytes: bytes.with_completeness(!wholes.lacks_end),
                     live_at_peak_bytes: live,
-                    count: count.until_the_end(!wholes.lacks_end),
+                    count: count.with_completeness(!wholes.lacks_end),
                 },
                 stack,
                 stacks: sums.stacks.len(),
@@ -694,8 +694,8 @@ pub(super) fn rank(
         totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
     }
     let ends = ended || !until_the_end;
-    totals.bytes_error = totals.bytes_error.until_the_end(ends);
-    totals.count_error = totals.count_error.until_the_end(ends);
+    totals.bytes_error = totals.bytes_error.with_completeness(ends);
+    totals.count_error = totals.count_error.with_completeness(ends);
     let all_attributed = attributed.iter().fold(Sum::default(), |all, part| all.with(part));
     let whole = match counted {
         Some([bytes, _]) => KnownTotal::of(bytes as f64, &all_attributed),
@@ -707,7 +707,7 @@ pub(super) fn rank(
         let sum = &attributed[source];
         let error =
             if is_exact { Estimate::exact(sum.value()) } else { whole.part(precision.bytes(sum), sum) };
-        error.until_the_end(ends)
+        error.with_completeness(ends)
     });
     attribution.map(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
     // The sums of scopes may add rows, but only if no moment was requested.
@@ -765,7 +765,7 @@ fn counted_allocations(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
 
 /// Returns the texts with the most bytes, largest first.
 fn largest_texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
-    let largest = largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
+    let largest = sort_largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
     let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
         text: shorten_middle(&snapshot.strings.get(text), MAX_TEXT_CHARS),
         bytes,
@@ -775,7 +775,7 @@ fn largest_texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<
 }
 
 /// Sorts by bytes, largest first, and returns each element with its bytes and blocks.
-fn largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
+fn sort_largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
     let mut largest: Vec<_> = all.map(|(one, [bytes, blocks])| (one, bytes, blocks)).collect();
     largest.sort_by_key(|&(one, bytes, _)| (std::cmp::Reverse(bytes), one));
     largest

@@ -84,7 +84,8 @@ impl TopReport {
                 None => text.push_str(&self.format_empty()),
             }
         } else {
-            let longest = self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
+            let longest =
+                self.rows.iter().flat_map(|row| format_name_lines(row, self.by, frames, usize::MAX));
             let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
             let mut columns = self.columns();
             let mut droppable = DROP_ORDER[usize::from(self.at.is_some())].iter();
@@ -204,7 +205,7 @@ impl TopReport {
         let heads = columns.iter().map(|column| right(column.heading(self.at.is_some()).into()));
         table.set_header(std::iter::once(Cell::new(title)).chain(heads));
         for row in &self.rows {
-            let name: Vec<String> = name_lines(row, self.by, frames, name_width)
+            let name: Vec<String> = format_name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
             let numbers = columns.iter().map(|column| right(column.format_cell(row)));
@@ -231,7 +232,7 @@ impl TopReport {
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
             // The recorder counts every block, even if it records only a sample of them.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
-            let error = |number: u64| Estimate::exact(number as f64).until_the_end(self.complete);
+            let error = |number: u64| Estimate::exact(number as f64).with_completeness(self.complete);
             let (of_bytes, of_blocks) = (error(bytes), error(count));
             let _ = writeln!(
                 text,
@@ -363,7 +364,7 @@ impl TopReport {
 }
 
 /// Formats a row's name in about `room` characters per line, followed by the frames below it if it is a stack.
-fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
+fn format_name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
             // Show when the block was allocated and where it was freed, on a line each.

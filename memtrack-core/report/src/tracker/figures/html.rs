@@ -7,7 +7,7 @@ use crate::tracker::TrackerStats;
 use std::fmt::Write;
 
 /// The maximum number of operators in the table.
-const TABLE_ROWS: usize = 20;
+const MAX_TABLE_ROWS: usize = 20;
 
 /// Returns a page with the four figures and, if there are any records, the 20 operators that made memory grow most.
 ///
@@ -52,7 +52,7 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
 
 /// Writes the table of operators that made memory grow most, or nothing if the run has no summary.
 fn push_table(page: &mut String, stats: &TrackerStats) {
-    let Ok(summary) = stats.summary(TABLE_ROWS) else { return };
+    let Ok(summary) = stats.summary(MAX_TABLE_ROWS) else { return };
     push_line(page, format_args!("<h2>Operators that made memory grow most</h2>"));
     push_line(
         page,

@@ -177,7 +177,7 @@ impl Finisher {
             let items = self.heap.body(segment).to_vec();
             let row = self.builder.add_record(Table::Segments, &mut self.heap, &items)?;
             misplaced::check_segment(&self.builder.tables, row)
-                .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
+                .map_err(|found| found.into_refusal(&format!("{path}[{index}]")))?;
             self.fill_addresses(row);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Finisher {
             }
             if !self.builder.skips_events {
                 misplaced::check_event(&self.builder.tables, folded.row())
-                    .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
+                    .map_err(|found| found.into_refusal(&format!("{path}[{index}]")))?;
                 self.order.push(folded.payload() as u32);
             }
         }

@@ -30,7 +30,7 @@ impl WrongValue {
     }
 
     /// Returns the error for the record at `path`.
-    pub(super) fn in_record(self, path: &str) -> Refusal {
+    pub(super) fn into_refusal(self, path: &str) -> Refusal {
         shape_error(&format!("{path}{}", self.path), self.found, self.wanted)
     }
 }

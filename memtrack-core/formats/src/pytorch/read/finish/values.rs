@@ -69,7 +69,7 @@ impl TableBuilder {
                 cell::FRAME => return Ok(Value::Frame(FrameId(folded.payload() as u32))),
                 cell::EVENT if self.skips_events => return Ok(Value::Dict([].into())),
                 cell::EVENT => {
-                    let event = self.event_as_value(folded.row());
+                    let event = self.event_to_value(folded.row());
                     self.converted.insert(value, Some(event.clone()));
                     return Ok(event);
                 }
@@ -111,7 +111,7 @@ impl TableBuilder {
     }
 
     /// Converts an event that does not belong to a trace.
-    fn event_as_value(&self, row: usize) -> Value {
+    fn event_to_value(&self, row: usize) -> Value {
         let records = &self.tables[Table::Events as usize].records;
         let keys = &records.shape_of(row).keys;
         let entries = keys.iter().enumerate().map(|(place, key)| {

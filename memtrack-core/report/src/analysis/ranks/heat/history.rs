@@ -5,7 +5,7 @@ use crate::analysis::ranks::memory::Outlier;
 use memtrack_model::units::human_count;
 
 /// A rank counts as an outlier without interruption if it is usual in at most one of this many consecutive columns.
-const COLUMNS_PER_GAP: usize = 64;
+const MIN_COLUMNS_PER_GAP: usize = 64;
 
 /// An outlier's memory over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ impl Cells<'_> {
         };
         let present: Vec<usize> = (0..own.len()).filter(|&column| own[column] != NONE).collect();
         let odd: Vec<usize> = present.iter().copied().filter(|&column| is_odd(column)).collect();
-        let gap = own.len() / COLUMNS_PER_GAP;
+        let gap = own.len() / MIN_COLUMNS_PER_GAP;
         let mut since = None;
         let mut reached = present.last().copied().unwrap_or(0);
         for &column in odd.iter().rev() {
