@@ -203,7 +203,7 @@ pub(crate) struct GpusArgs {
 }
 
 /// Formats the examples and the list of the registry's export formats.
-fn convert_help() -> String {
+fn format_convert_help() -> String {
     let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
         format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
@@ -235,7 +235,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
 
 /// Arguments for `memtrack convert`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = convert_help())]
+#[command(after_help = format_convert_help())]
 pub(crate) struct ConvertArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "IN")]

@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The rules file that is read by default.
-const DEFAULT_FILE: &str = "memtrack.toml";
+const DEFAULT_RULES_FILE: &str = "memtrack.toml";
 
 /// The maximum size of a rules file in bytes. Real rules files are short.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -50,7 +50,7 @@ struct Globs {
 pub(crate) fn read_rules(args: &RulesArgs) -> Result<Rules, CliError> {
     check(args)?;
     let given = with_globs(Rules::new(), &args.mine, &args.not_mine);
-    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_RULES_FILE));
     let text = match read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && args.rules.is_none() => return Ok(given),

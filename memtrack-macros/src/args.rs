@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, LitStr, Path, Result, Token};
 
-const SUPPORTED: &str = "supported are one of `operator`, `module`, `root`, `backward` and `optimizer`, \
+const SUPPORTED_ARGUMENTS: &str = "supported are one of `operator`, `module`, `root`, `backward` and `optimizer`, \
      `name = \"…\"`, `crate = path`, and `skip` inside an annotated impl block";
 
 /// The kind of scope that a function becomes.
@@ -86,7 +86,9 @@ impl Args {
 
     fn parse_argument(&mut self, input: ParseStream) -> Result<()> {
         if !input.peek(Ident::peek_any) {
-            return Err(input.error(format!("this is not an argument of `#[track_memory]`: {SUPPORTED}")));
+            return Err(
+                input.error(format!("this is not an argument of `#[track_memory]`: {SUPPORTED_ARGUMENTS}"))
+            );
         }
         let word = input.call(Ident::parse_any)?;
         match word.to_string().as_str() {
@@ -100,7 +102,10 @@ impl Args {
             }
             text => {
                 let Some(form) = Form::from_word(text) else {
-                    return Err(Error::new(word.span(), format!("unknown argument `{text}`: {SUPPORTED}")));
+                    return Err(Error::new(
+                        word.span(),
+                        format!("unknown argument `{text}`: {SUPPORTED_ARGUMENTS}"),
+                    ));
                 };
                 if let Some(first) = self.form.replace(form) {
                     return Err(if first == form {

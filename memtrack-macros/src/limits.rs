@@ -10,7 +10,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, Lit, LitStr, Path, Result, ReturnType, Token, parenthesized};
 
-const SUPPORTED: &str = "supported are `peak = \"64 MiB\"`, `leaks = 0`, `count = 1000`, these inside of `host(…)` or \
+const SUPPORTED_ARGUMENTS: &str = "supported are `peak = \"64 MiB\"`, `leaks = 0`, `count = 1000`, these inside of `host(…)` or \
      `devices(…)`, `ignore_leaks = \"my_crate::cache::*\"`, `run_once` and `crate = path`";
 
 /// A method call that sets a limit.
@@ -61,7 +61,7 @@ impl Limits {
 
     fn parse_argument(&mut self, input: ParseStream, is_outer: bool) -> Result<()> {
         if !input.peek(Ident::peek_any) {
-            return Err(input.error(format!("this is not an argument of `#[limits]`: {SUPPORTED}")));
+            return Err(input.error(format!("this is not an argument of `#[limits]`: {SUPPORTED_ARGUMENTS}")));
         }
         let word = input.call(Ident::parse_any)?;
         let name = word.to_string();
@@ -88,7 +88,10 @@ impl Limits {
                 parenthesized!(content in input);
                 let group = Self::parse(&content, false)?;
                 if !group.has_limit {
-                    return Err(Error::new(word.span(), format!("`{name}(…)` names no limit: {SUPPORTED}")));
+                    return Err(Error::new(
+                        word.span(),
+                        format!("`{name}(…)` names no limit: {SUPPORTED_ARGUMENTS}"),
+                    ));
                 }
                 self.calls.push(Call::Group(word, group.calls));
                 self.has_limit = true;
@@ -101,7 +104,12 @@ impl Limits {
             }
             "run_once" if is_outer => self.calls.push(Call::Plain(quote!(.run_once()))),
             "crate" if is_outer => self.krate = Some(parse_crate_path(&word, input)?),
-            _ => return Err(Error::new(word.span(), format!("unknown argument `{name}`: {SUPPORTED}"))),
+            _ => {
+                return Err(Error::new(
+                    word.span(),
+                    format!("unknown argument `{name}`: {SUPPORTED_ARGUMENTS}"),
+                ));
+            }
         }
         Ok(())
     }
@@ -111,7 +119,10 @@ impl Parse for Limits {
     fn parse(input: ParseStream) -> Result<Self> {
         let limits = Self::parse(input, true)?;
         if !limits.has_limit {
-            return Err(Error::new(Span::call_site(), format!("`#[limits]` names no limit: {SUPPORTED}")));
+            return Err(Error::new(
+                Span::call_site(),
+                format!("`#[limits]` names no limit: {SUPPORTED_ARGUMENTS}"),
+            ));
         }
         Ok(limits)
     }
@@ -135,7 +146,7 @@ fn parse_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
 
 /// Parses a size in the same syntax as the `memtrack` command.
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    const EXPECTED: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
+    const SIZE_SYNTAX: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -149,12 +160,12 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err(EXPECTED.into()),
+        _ => return Err(SIZE_SYNTAX.into()),
     };
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| "it is too large".into());
     }
-    let bytes = number.parse::<f64>().map_err(|_| EXPECTED)? * factor as f64;
+    let bytes = number.parse::<f64>().map_err(|_| SIZE_SYNTAX)? * factor as f64;
     if bytes >= u64::MAX as f64 { Err("it is too large".into()) } else { Ok(bytes.round() as u64) }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
-use crate::recorded::{PRODUCER, ROOT};
+use crate::recorded::{PRODUCER, ROOT_PREFIX};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, RecordKind};
 use memtrack_model::snapshot::ScopeKind;
@@ -106,7 +106,7 @@ fn record_scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeK
                 (kind, op.name)
             }
             RecordKind::Module(module) => {
-                let is_root = trace.strings.get(module.identity).starts_with(ROOT);
+                let is_root = trace.strings.get(module.identity).starts_with(ROOT_PREFIX);
                 (if is_root { ScopeKind::Root } else { ScopeKind::Module }, module.class)
             }
             _ => return None,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The message for a test that limits the host heap although allocations on the heap are not recorded.
-pub(super) const NO_ALLOCATOR: &str =
+pub(super) const NO_ALLOCATOR_MESSAGE: &str =
     "the host's heap is limited, and memtrack does not see it. Add to the program of the \
     tests (tests/NAME.rs, or src/lib.rs under #[cfg(test)]):
     #[global_allocator]
@@ -42,7 +42,7 @@ impl RunningTest {
         };
         if needs_the_heap && !accounts::is_heap_tracked() {
             drop(account);
-            panic!("{name} cannot be held to its memory limits: {NO_ALLOCATOR}");
+            panic!("{name} cannot be held to its memory limits: {NO_ALLOCATOR_MESSAGE}");
         }
         Self { name, account }
     }

@@ -77,7 +77,7 @@ mod with_symbols {
     ];
     /// The one-time initializers of cells that may be fields as well as statics. Values that one line puts into several
     /// cells are leaks like any others.
-    const CELLS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
+    const CELL_INITIALIZERS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
     /// Types in `once_cell` that are hardly ever fields.
     const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
 
@@ -161,7 +161,7 @@ mod with_symbols {
             let has = |prefixes: &[&str]| {
                 paths.iter().any(|path| prefixes.iter().any(|prefix| path.starts_with(prefix)))
             };
-            has(&ONE_TIME_INITIALIZERS) && (blocks == 1 || !has(&CELLS) || has(&LAZY_TYPES))
+            has(&ONE_TIME_INITIALIZERS) && (blocks == 1 || !has(&CELL_INITIALIZERS) || has(&LAZY_TYPES))
         }
     }
 

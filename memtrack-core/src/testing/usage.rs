@@ -1,6 +1,6 @@
 //! The memory usage of a part of a program, for tests that make their own comparisons.
 
-use super::account::{NO_ALLOCATOR, RunningTest};
+use super::account::{NO_ALLOCATOR_MESSAGE, RunningTest};
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::accounts::DeviceBooks;
 use memtrack_recorder::reentry;
@@ -39,7 +39,7 @@ impl Usage {
     /// Panics if the program has no [`TrackingAllocator`](crate::TrackingAllocator).
     #[track_caller]
     pub fn host(&self) -> DeviceUsage {
-        assert!(self.is_heap_tracked, "{NO_ALLOCATOR}");
+        assert!(self.is_heap_tracked, "{NO_ALLOCATOR_MESSAGE}");
         self.device(DeviceId::HOST)
     }
 

@@ -236,7 +236,7 @@ impl Series {
     /// Returns the records with their names. For each marker, `markers` contains the index of the operator that
     /// followed it, counted from the run's first operator; `marks` also contains the markers of earlier iterations.
     pub(super) fn stats(&self, markers: &[(&'static str, u64)], marks: &[Mark]) -> TrackerStats {
-        let mut names = Names::default();
+        let mut names = OperatorNames::default();
         let kept = self.chunks.iter().map(Vec::len).sum();
         let mut stats = TrackerStats::default();
         let series =
@@ -267,7 +267,7 @@ impl Series {
         stats
     }
 
-    fn folded_stats(&self, names: &mut Names) -> Folded {
+    fn folded_stats(&self, names: &mut OperatorNames) -> Folded {
         let mut growths: Vec<&FoldedGrowth> = self.growths.iter().map(|Reverse(growth)| growth).collect();
         growths.sort_by_key(|growth| growth.index.0);
         let nodes: HashMap<u32, _> =
@@ -303,9 +303,9 @@ pub(super) fn to_mib(bytes: i64) -> f64 {
 
 /// A cache of the full names of operators, without the number at the end.
 #[derive(Default)]
-struct Names(HashMap<u32, String>);
+struct OperatorNames(HashMap<u32, String>);
 
-impl Names {
+impl OperatorNames {
     /// Returns the name that `MemoryTracker` gives to an operator that has already run `count` times.
     fn full_name(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
         let name = self.0.entry(node.id.0).or_insert_with(|| {

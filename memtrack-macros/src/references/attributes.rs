@@ -9,9 +9,9 @@ use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, ExprPath, LitStr, Path, Result, Token, WherePredicate};
 
-const ON_TYPES: &str = "supported on a type are `opaque`, `bound = \"…\"` and `crate = path`";
-const ON_VARIANTS: &str = "supported on a variant are `skip` and `opaque`";
-const ON_FIELDS: &str = "supported on a field are one of `skip`, `opaque`, `tensors` and `with = path`, and `show` and \
+const SUPPORTED_ON_TYPES: &str = "supported on a type are `opaque`, `bound = \"…\"` and `crate = path`";
+const SUPPORTED_ON_VARIANTS: &str = "supported on a variant are `skip` and `opaque`";
+const SUPPORTED_ON_FIELDS: &str = "supported on a field are one of `skip`, `opaque`, `tensors` and `with = path`, and `show` and \
      `rename = \"…\"`";
 
 /// The arguments on the type.
@@ -26,7 +26,7 @@ impl TypeArgs {
     /// Parses the attributes. Returns the arguments up to the first invalid one, and the error for that one.
     pub(super) fn parse(attributes: &[Attribute]) -> (Self, Option<Error>) {
         let mut args = Self::default();
-        let wrong = parse_each(attributes, ON_TYPES, |word, input| {
+        let wrong = parse_each(attributes, SUPPORTED_ON_TYPES, |word, input| {
             match word.to_string().as_str() {
                 "opaque" => set_flag(&mut args.opaque, word, input)?,
                 "bound" => {
@@ -37,7 +37,7 @@ impl TypeArgs {
                     let krate = parse_crate_path(word, input)?;
                     check_first(args.krate.replace(krate).is_none(), word)?;
                 }
-                text => return Err(unknown_argument_error(word, text, ON_TYPES)),
+                text => return Err(unknown_argument_error(word, text, SUPPORTED_ON_TYPES)),
             }
             Ok(())
         });
@@ -61,11 +61,11 @@ pub(super) struct VariantArgs {
 impl VariantArgs {
     pub(super) fn parse(attributes: &[Attribute]) -> Result<Self> {
         let mut args = Self::default();
-        parse_each(attributes, ON_VARIANTS, |word, input| {
+        parse_each(attributes, SUPPORTED_ON_VARIANTS, |word, input| {
             match word.to_string().as_str() {
                 "skip" => set_flag(&mut args.skip, word, input)?,
                 "opaque" => set_flag(&mut args.opaque, word, input)?,
-                text => return Err(unknown_argument_error(word, text, ON_VARIANTS)),
+                text => return Err(unknown_argument_error(word, text, SUPPORTED_ON_VARIANTS)),
             }
             if args.skip && args.opaque {
                 let message = "a variant is either left out (`skip`) or reported as not inspected (`opaque`)";
@@ -101,7 +101,7 @@ impl FieldArgs {
         let mut args = Self::default();
         // The argument that determines how the field is inspected.
         let mut inspection_word: Option<Ident> = None;
-        parse_each(attributes, ON_FIELDS, |word, input| {
+        parse_each(attributes, SUPPORTED_ON_FIELDS, |word, input| {
             args.inspection = match word.to_string().as_str() {
                 "show" => return set_flag(&mut args.show, word, input),
                 "rename" => {
@@ -112,7 +112,7 @@ impl FieldArgs {
                 "opaque" => Inspection::Opaque,
                 "tensors" => Inspection::Tensors,
                 "with" => Inspection::With(parse_function(word, input)?),
-                text => return Err(unknown_argument_error(word, text, ON_FIELDS)),
+                text => return Err(unknown_argument_error(word, text, SUPPORTED_ON_FIELDS)),
             };
             if let Some(first) = inspection_word.replace(word.clone()) {
                 return Err(if first == *word {

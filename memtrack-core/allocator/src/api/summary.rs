@@ -15,9 +15,9 @@ struct Scale {
     width: usize,
 }
 
-const BYTES: Scale =
+const BYTE_SCALE: Scale =
     Scale { units: &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"], divisor: 1024, keep: 768, width: 6 };
-const COUNTS: Scale = Scale { units: &["  ", "K ", "M "], divisor: 1000, keep: 750, width: 7 };
+const COUNT_SCALE: Scale = Scale { units: &["  ", "K ", "M "], divisor: 1000, keep: 750, width: 7 };
 
 impl Scale {
     /// Formats `value` in the unit that `reference` selects.
@@ -69,15 +69,15 @@ pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> St
     push_rule(&mut text, "=");
     text += "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n";
     for (label, array, scale) in [
-        ("Allocated memory", &stats.allocated_bytes, BYTES),
-        ("Active memory", &stats.active_bytes, BYTES),
-        ("Requested memory", &stats.requested_bytes, BYTES),
-        ("GPU reserved memory", &stats.reserved_bytes, BYTES),
-        ("Non-releasable memory", &stats.inactive_split_bytes, BYTES),
-        ("Allocations", &stats.allocation, COUNTS),
-        ("Active allocs", &stats.active, COUNTS),
-        ("GPU reserved segments", &stats.segment, COUNTS),
-        ("Non-releasable allocs", &stats.inactive_split, COUNTS),
+        ("Allocated memory", &stats.allocated_bytes, BYTE_SCALE),
+        ("Active memory", &stats.active_bytes, BYTE_SCALE),
+        ("Requested memory", &stats.requested_bytes, BYTE_SCALE),
+        ("GPU reserved memory", &stats.reserved_bytes, BYTE_SCALE),
+        ("Non-releasable memory", &stats.inactive_split_bytes, BYTE_SCALE),
+        ("Allocations", &stats.allocation, COUNT_SCALE),
+        ("Active allocs", &stats.active, COUNT_SCALE),
+        ("GPU reserved segments", &stats.segment, COUNT_SCALE),
+        ("Non-releasable allocs", &stats.inactive_split, COUNT_SCALE),
     ] {
         push_group(&mut text, label, array, scale, abbreviated);
     }
@@ -86,7 +86,7 @@ pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> St
         ("Oversize GPU segments", &stats.oversize_segments),
     ] {
         push_rule(&mut text, "-");
-        push_row(&mut text, label, stat, stat, COUNTS);
+        push_row(&mut text, label, stat, stat, COUNT_SCALE);
     }
     push_rule(&mut text, "=");
     text

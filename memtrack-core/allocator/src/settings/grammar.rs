@@ -18,7 +18,7 @@ const KEYS: [&str; 22] = [
     "expandable_segments",
     "expandable_segments_reserve",
     "expandable_segments_reserve_by_class",
-    LARGE_SEGMENT_SIZE,
+    LARGE_SEGMENT_SIZE_KEY,
     "per_process_memory_fraction",
     "release_lock_on_cudamalloc",
     "release_lock_on_hipmalloc",
@@ -34,12 +34,12 @@ const KEYS: [&str; 22] = [
     "pinned_reserve_segment_size_mb",
 ];
 
-const LARGE_SEGMENT_SIZE: &str = "large_segment_size_mb";
+const LARGE_SEGMENT_SIZE_KEY: &str = "large_segment_size_mb";
 
 /// Parses a string and applies its options.
 pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsError> {
     let tokens = Tokens::of(text);
-    apply_large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE))?;
+    apply_large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE_KEY))?;
     // This is the default if the string does not contain the option.
     settings.options.max_non_split_rounding = settings.options.large_segment_size;
     apply_pass("Accelerator", &tokens, settings, all_accelerators::parse_option)?;
@@ -79,7 +79,7 @@ fn apply_pass(
 /// Applies the size of large segments, wherever its key is in the string.
 fn apply_large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
     for place in 0..tokens.len() {
-        if tokens.get(place)? != LARGE_SEGMENT_SIZE {
+        if tokens.get(place)? != LARGE_SEGMENT_SIZE_KEY {
             continue;
         }
         let size = tokens.parse_integer(place + 2)?;

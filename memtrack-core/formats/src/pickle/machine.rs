@@ -115,7 +115,7 @@ impl<R: Read> Machine<'_, R> {
             RareToken::Float(number) => Value::Float(number),
             RareToken::Text(length) => self.read_string(length)?,
             RareToken::Bytes(length) => Value::Bytes(self.read_raw(length)?),
-            RareToken::Put(slot) => return self.put(slot.into()).map(|()| None),
+            RareToken::Put(slot) => return self.store_in_memo(slot.into()).map(|()| None),
             RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
             RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
             RareToken::Protocol(_) => return Ok(None),
@@ -156,7 +156,7 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Stores the top value in a memo slot given by the file.
-    fn put(&mut self, slot: u64) -> Result<(), PickleErrorKind> {
+    fn store_in_memo(&mut self, slot: u64) -> Result<(), PickleErrorKind> {
         let value = self.stack.top()?;
         self.memo.put(slot, value, self.source.offset())
     }
@@ -172,7 +172,7 @@ impl<R: Read> Machine<'_, R> {
             }
             op::PUT => {
                 let slot = line::parse_slot(&self.read_line()?)?;
-                self.put(slot)?;
+                self.store_in_memo(slot)?;
             }
             op::MEMOIZE => self.memo.append(self.stack.top()?),
             op::APPEND => {

@@ -17,7 +17,7 @@ const USUAL_OPACITY: f64 = 0.35;
 const OPACITY_EXPONENT: f64 = 0.6;
 
 /// The colour scale for bytes, from 0 to the maximum.
-const BYTES: [[u8; 3]; 7] = [
+const BYTES_SCALE: [[u8; 3]; 7] = [
     [22, 20, 52],
     [58, 34, 112],
     [110, 44, 132],
@@ -27,8 +27,8 @@ const BYTES: [[u8; 3]; 7] = [
     [252, 240, 180],
 ];
 /// The colours above and below the median.
-const MORE: [u8; 3] = [230, 88, 12];
-const LESS: [u8; 3] = [28, 116, 214];
+const ABOVE_MEDIAN: [u8; 3] = [230, 88, 12];
+const BELOW_MEDIAN: [u8; 3] = [28, 116, 214];
 /// The colour of a cell without memory, for light and dark pages.
 pub(super) const GREY: Colour = [128, 128, 128, 90];
 
@@ -55,10 +55,10 @@ fn share(part: u64, whole: u64) -> f64 {
 /// Returns the palette for bytes.
 pub(super) fn bytes_palette() -> Vec<Colour> {
     let between = |at: f64| {
-        let at = at * (BYTES.len() - 1) as f64;
-        let low = (at as usize).min(BYTES.len() - 2);
+        let at = at * (BYTES_SCALE.len() - 1) as f64;
+        let low = (at as usize).min(BYTES_SCALE.len() - 2);
         let mix = |channel: usize| {
-            let (from, to) = (f64::from(BYTES[low][channel]), f64::from(BYTES[low + 1][channel]));
+            let (from, to) = (f64::from(BYTES_SCALE[low][channel]), f64::from(BYTES_SCALE[low + 1][channel]));
             (from + (to - from) * (at - low as f64)).round() as u8
         };
         [mix(0), mix(1), mix(2), 255]
@@ -68,8 +68,13 @@ pub(super) fn bytes_palette() -> Vec<Colour> {
 
 /// Returns the palette for differences.
 pub(super) fn difference_palette() -> Vec<Colour> {
-    let mut palette = vec![GREY, [MORE[0], MORE[1], MORE[2], 0]];
-    for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL_OPACITY), (LESS, USUAL_OPACITY)] {
+    let mut palette = vec![GREY, [ABOVE_MEDIAN[0], ABOVE_MEDIAN[1], ABOVE_MEDIAN[2], 0]];
+    for (colour, strong) in [
+        (ABOVE_MEDIAN, 1.0),
+        (BELOW_MEDIAN, 1.0),
+        (ABOVE_MEDIAN, USUAL_OPACITY),
+        (BELOW_MEDIAN, USUAL_OPACITY),
+    ] {
         for shade in 1..=SHADES {
             let opaque = (f64::from(shade) / f64::from(SHADES)).powf(OPACITY_EXPONENT) * strong;
             palette.push([colour[0], colour[1], colour[2], (255.0 * opaque).round() as u8]);
@@ -125,8 +130,8 @@ mod tests {
         let colour = |bytes, is_odd| palette[usize::from(difference_index(bytes, 100, 100, is_odd))];
         assert!(colour(150, true)[3] > colour(150, false)[3]);
         assert!(colour(200, true)[3] > colour(150, true)[3]);
-        assert_eq!(colour(150, true)[..3], MORE);
-        assert_eq!(colour(50, true)[..3], LESS);
+        assert_eq!(colour(150, true)[..3], ABOVE_MEDIAN);
+        assert_eq!(colour(50, true)[..3], BELOW_MEDIAN);
         assert_eq!(colour(100, true)[3], 0);
     }
 

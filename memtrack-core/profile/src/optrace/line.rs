@@ -103,7 +103,7 @@ pub(super) struct ProducerLine {
 
 /// A line of which only the kind is parsed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Kind<'a> {
+pub(super) struct KindLine<'a> {
     #[serde(borrow)]
     pub(super) ev: Text<'a>,
 }

@@ -7,7 +7,7 @@
 //! each repair is counted. `--compat` rejects all damage.
 
 use super::error::TraceError;
-use super::line::{Kind, TraceLine};
+use super::line::{KindLine, TraceLine};
 use super::resolve::Builder;
 use crate::repairs::{Repair, Repairs};
 use memtrack_formats::{CountingReader, InputState, unpack};
@@ -218,7 +218,7 @@ impl<R: BufRead> Lines<'_, R> {
 /// Parses a line. Returns `None` if its kind is unknown.
 fn parse_line(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
     serde_json::from_slice::<TraceLine<'_>>(line).map(Some).or_else(|error| {
-        let kind = serde_json::from_slice::<Kind<'_>>(line);
+        let kind = serde_json::from_slice::<KindLine<'_>>(line);
         match kind {
             Ok(kind) if !is_known(&kind.ev.0) => Ok(None),
             _ => Err(format_json_error(&error)),

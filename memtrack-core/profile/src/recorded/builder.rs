@@ -1,6 +1,6 @@
 //! Builds a recording's operator trace from its operator log and its events.
 
-use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
+use super::{PRODUCER, ROOT_PREFIX, RecordedTrace, lacks_records};
 use crate::interner::Interner;
 use foldhash::fast::RandomState;
 use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Registration};
@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
                 // record.
                 let path = place.module_path();
                 // The prefix marks roots, because operator names do not include the names of roots.
-                let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
+                let identity = if row.kind == ScopeKind::Root { ROOT_PREFIX } else { "scope " };
                 let module = Module {
                     identity: self.intern(&format!("{identity}{}", scope.0)),
                     class: self.intern(&row.name),

@@ -24,7 +24,7 @@ use memtrack_model::snapshot::{EventCategories, Snapshot};
 pub const PRODUCER: &str = "memtrack-core";
 
 /// The prefix of a root module's identity in such traces. It distinguishes roots from other modules.
-pub(crate) const ROOT: &str = "root ";
+pub(crate) const ROOT_PREFIX: &str = "root ";
 
 /// A recording's operator trace, along with the event of each memory record.
 #[derive(Clone, Debug)]

@@ -189,8 +189,8 @@ mod tests {
         (operator, phase, modules.join(" > "))
     }
 
-    const CALL: &str = "_call_impl @ /v/torch/nn/modules/module.py:1790";
-    const WRAPPED: &str = "_wrapped_call_impl @ /v/torch/nn/modules/module.py:1779";
+    const CALL_FRAME: &str = "_call_impl @ /v/torch/nn/modules/module.py:1790";
+    const WRAPPED_CALL_FRAME: &str = "_wrapped_call_impl @ /v/torch/nn/modules/module.py:1779";
 
     #[test]
     fn operator_is_function_that_python_called() {
@@ -202,10 +202,10 @@ mod tests {
             "at::_ops::einsum::call(std::basic_string_view<char>)",
             "torch::autograd::THPVariable_einsum(_object*, _object*, _object*)",
             "forward @ /app/model.py:39",
-            CALL,
-            WRAPPED,
+            CALL_FRAME,
+            WRAPPED_CALL_FRAME,
             "forward @ /app/model.py:382",
-            CALL,
+            CALL_FRAME,
             "at::_ops::outer::call(at::Tensor const&)",
             "<module> @ /app/train.py:1",
         ];
@@ -234,7 +234,7 @@ mod tests {
         let backward = "backward @ /v/torch/_tensor.py:566";
         assert_eq!(analyze(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
         assert_eq!(analyze(&[backward, "closure @ /app/a.py:3", step]).1, Some(Phase::Backward));
-        assert_eq!(analyze(&["forward @ /app/m.py:7", CALL, step]).1, Some(Phase::Optimizer));
+        assert_eq!(analyze(&["forward @ /app/m.py:7", CALL_FRAME, step]).1, Some(Phase::Optimizer));
         assert_eq!(analyze(&["at::_ops::_fused_adamw_::call(at::Tensor const&)"]).1, Some(Phase::Optimizer));
         for other in
             ["step @ /app/mytorch/optim/adam.py:7", "backward @ /app/my_tensor.py:1", "f @ /app/a.py:1"]
@@ -250,7 +250,7 @@ mod tests {
             "Module._call_impl @ /v/torch/nn/modules/module.py:9",
         ];
         assert_eq!(analyze(&stack).2, "Linear");
-        let local = ["main.<locals>.forward @ /app/a.py:3", CALL];
+        let local = ["main.<locals>.forward @ /app/a.py:3", CALL_FRAME];
         assert_eq!(analyze(&local).2, "a.py:3");
     }
 

@@ -7,7 +7,7 @@ use super::public;
 use crate::analysis::ownership::matches_path;
 
 /// Folders and files in the usual layout of a system, package or interpreter, which identify no user.
-const LAYOUT: &str = "\
+const PUBLIC_COMPONENTS: &str = "\
     usr local lib lib64 bin opt include src vendor .cargo registry git checkouts rustlib rust rustc library site-packages \
     dist-packages conda miniconda miniconda3 anaconda anaconda3 miniforge3 mambaforge envs pkgs nix store c++ libstdc++-v3 \
     pytorch torch nn modules optim autograd utils _dynamo _inductor _functorch csrc aten cuda cpython python Objects Python \
@@ -16,7 +16,7 @@ const LAYOUT: &str = "\
     malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs __init__.py __main__.py";
 
 /// Suffixes of program files, which are kept.
-const SUFFIXES: [&str; 25] = [
+const KEPT_SUFFIXES: [&str; 25] = [
     "py", "pyx", "pyi", "pyc", "ipynb", "rs", "c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hh", "hpp", "inl",
     "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg",
 ];
@@ -154,7 +154,7 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
     let is_version = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =
         ["python", "python-", "Python-"].iter().any(|name| part.strip_prefix(name).is_some_and(is_version));
-    let is_layout = LAYOUT.split_ascii_whitespace().any(|known| known == part);
+    let is_layout = PUBLIC_COMPONENTS.split_ascii_whitespace().any(|known| known == part);
     // A Windows drive, or the `?` of the prefix `\\?\`.
     let is_drive = part == "?" || matches!(part.as_bytes(), [drive, b':'] if drive.is_ascii_alphabetic());
     if is_layout
@@ -170,7 +170,7 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
         return format!("torchinductor_{}", pseudonyms.pseudonym("name", user));
     }
     let suffix = part.split_once('.').and_then(|(_, suffixes)| {
-        let mut known = suffixes.split('.').filter(|suffix| SUFFIXES.contains(suffix));
+        let mut known = suffixes.split('.').filter(|suffix| KEPT_SUFFIXES.contains(suffix));
         known.next_back()
     });
     let stem = |suffix: &str| part.strip_suffix(suffix).and_then(|stem| stem.strip_suffix('.'));

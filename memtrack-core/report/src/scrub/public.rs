@@ -76,7 +76,7 @@ const FUNCTION_PREFIXES: &str = "\
     GOMP_ __kmp g_malloc g_slice_ sqlite3_ SSL_ CRYPTO_ THPVariable_ THPEngine_ THPFunction_";
 
 /// The words between `Py` and an underscore in the names of the Python interpreter's functions.
-const INTERPRETER: &str = "\
+const INTERPRETER_WORDS: &str = "\
     Arg Bool Buffer Bytes ByteArray Callable Capsule Cell CFunction CMethod Code Codec Complex Context Coro Descr Dict \
     Err Eval Exception File Float Frame FrozenSet Function Gen GILState Import Index InstanceMethod Interpreter Iter List Long \
     Mapping Marshal Mem MemoryView Method Module Number Object ODict OS Property Run Sequence Set Slice State Structseq Sys \
@@ -100,7 +100,7 @@ const CLASSES: &str = "\
     RMSprop LBFGS NAdam RAdam Rprop SparseAdam ASGD";
 
 /// Common names of marks, threads, operators and optimizer states.
-const COMMON: &str = "\
+const COMMON_NAMES: &str = "\
     main step epoch batch iteration request forward backward optimizer loss train eval (other) tokio-runtime-worker \
     pt_main_thread weight bias exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer running_mean running_var zero_grad \
     square_avg acc_delta grad_avg sum parameter gradient activation input temporary autograd_detail optimizer_state unknown \
@@ -137,7 +137,7 @@ pub(super) fn is_function(name: &str) -> bool {
         || FUNCTION_PREFIXES.split_ascii_whitespace().any(|prefix| name.starts_with(prefix))
         || name.strip_prefix("Py").is_some_and(|rest| {
             let object = rest.split_once('_').map_or(rest, |(object, _)| object);
-            is_in(INTERPRETER, if object.is_empty() { rest } else { object })
+            is_in(INTERPRETER_WORDS, if object.is_empty() { rest } else { object })
         })
 }
 
@@ -158,5 +158,5 @@ pub(super) fn is_class(name: &str) -> bool {
 
 /// Returns whether a name is too common to identify anything.
 pub(super) fn is_common(name: &str) -> bool {
-    is_in(COMMON, name)
+    is_in(COMMON_NAMES, name)
 }

@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The key for the number of operators that ran before those in the file. Only memtrack writes it.
-const FOLDED: &str = "memtrack_folded_operators";
+const FOLDED_KEY: &str = "memtrack_folded_operators";
 /// The key for the earlier positions of markers that moved. Only memtrack writes it.
-const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
+const EARLIER_MARKERS_KEY: &str = "memtrack_earlier_markers";
 /// The key for the peak: its lower and upper bounds in MiB, its operator, and whether it was inside that operator. Only
 /// memtrack writes it.
-const PEAK: &str = "memtrack_peak";
+const PEAK_KEY: &str = "memtrack_peak";
 
 impl TrackerStats {
     /// Reads a file written by PyTorch's `MemoryTracker.save_stats` or by [`TrackerStats::save_stats`], either
@@ -71,9 +71,9 @@ impl TrackerStats {
             ("num_alloc_retries", true),
             ("op_index", true),
             // PyTorch does not read these, so they are omitted when empty.
-            (FOLDED, self.folded.operators > 0),
-            (EARLIER_MARKERS, !self.earlier_markers.is_empty()),
-            (PEAK, self.peak.is_some()),
+            (FOLDED_KEY, self.folded.operators > 0),
+            (EARLIER_MARKERS_KEY, !self.earlier_markers.is_empty()),
+            (PEAK_KEY, self.peak.is_some()),
         ];
         let keys: Vec<&str> = keys.into_iter().filter(|key| key.1).map(|key| key.0).collect();
         writer.write_dict(keys.iter().copied(), |writer, key| {
@@ -87,14 +87,14 @@ impl TrackerStats {
                     writer.write_int(saturate_to_i64(*index))
                 }),
                 "num_alloc_retries" => writer.write_int(saturate_to_i64(self.num_alloc_retries)),
-                FOLDED => writer.write_int(saturate_to_i64(self.folded.operators)),
-                EARLIER_MARKERS => writer.write_list(&self.earlier_markers, |writer, (name, index)| {
+                FOLDED_KEY => writer.write_int(saturate_to_i64(self.folded.operators)),
+                EARLIER_MARKERS_KEY => writer.write_list(&self.earlier_markers, |writer, (name, index)| {
                     writer.write_tuple::<2>(|writer| {
                         writer.write_text(name)?;
                         writer.write_int(saturate_to_i64(*index))
                     })
                 }),
-                PEAK => write_peak(writer, self.peak.as_ref()),
+                PEAK_KEY => write_peak(writer, self.peak.as_ref()),
                 _ => writer.write_int(saturate_to_i64(self.op_index)),
             }
         })?;
@@ -119,8 +119,8 @@ impl TrackerStats {
             op_index: 0,
             folded: Folded::default(),
         };
-        if document.get(root, FOLDED).is_some() {
-            stats.folded.operators = reader.read_count(FOLDED)?;
+        if document.get(root, FOLDED_KEY).is_some() {
+            stats.folded.operators = reader.read_count(FOLDED_KEY)?;
         }
         stats.op_index = match document.get(root, "op_index") {
             Some(_) => reader.read_count("op_index")?,
@@ -247,10 +247,10 @@ impl StatsReader<'_> {
 
     /// Reads the earlier positions of markers, which PyTorch's files do not contain.
     fn read_earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
-        let entries = match self.document.get(self.root, EARLIER_MARKERS) {
+        let entries = match self.document.get(self.root, EARLIER_MARKERS_KEY) {
             None => return Ok(Vec::new()),
             Some(Value::List(id)) => self.document.list(id),
-            Some(other) => return Err(self.wrong_type_error(EARLIER_MARKERS, "a list", other)),
+            Some(other) => return Err(self.wrong_type_error(EARLIER_MARKERS_KEY, "a list", other)),
         };
         let mut names: HashMap<Span, Arc<str>> = HashMap::new();
         let mut earlier = Vec::with_capacity(entries.len());
@@ -259,7 +259,7 @@ impl StatsReader<'_> {
                 Value::Tuple(id) => self.document.tuple(id),
                 _ => &[],
             };
-            let wrong = || self.wrong_type_error(EARLIER_MARKERS, "pairs of a name and an index", entry);
+            let wrong = || self.wrong_type_error(EARLIER_MARKERS_KEY, "pairs of a name and an index", entry);
             let &[Value::Str(name), index] = pair else { return Err(wrong()) };
             let index = self.as_count(index).ok_or_else(wrong)?;
             let shared = names.entry(name).or_insert_with(|| self.document.text(name).into());
@@ -270,7 +270,7 @@ impl StatsReader<'_> {
 
     /// Reads the peak, which PyTorch's files do not contain.
     fn read_peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
-        let Some(value) = self.document.get(self.root, PEAK) else { return Ok(None) };
+        let Some(value) = self.document.get(self.root, PEAK_KEY) else { return Ok(None) };
         let fields = match value {
             Value::Tuple(id) => self.document.tuple(id),
             _ => &[],
@@ -286,7 +286,9 @@ impl StatsReader<'_> {
             }
             _ => None,
         };
-        read().map(Some).ok_or_else(|| self.wrong_type_error(PEAK, "two numbers, an index and a bool", value))
+        read()
+            .map(Some)
+            .ok_or_else(|| self.wrong_type_error(PEAK_KEY, "two numbers, an index and a bool", value))
     }
 
     /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position but takes its last value.

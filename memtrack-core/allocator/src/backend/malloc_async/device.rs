@@ -31,7 +31,7 @@ pub(super) const REQUIRED_FUNCTIONS: &[&str] = &[
 ];
 
 /// PyTorch's error message for an unknown address.
-pub(super) const UNKNOWN_POINTER: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_info";
+pub(super) const UNKNOWN_POINTER_MESSAGE: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_info";
 
 #[derive(Debug)]
 pub(super) struct Device {
@@ -209,7 +209,7 @@ impl Device {
 
     /// Frees a block on its stream, or after the work of all streams if several use it.
     pub(super) fn free(&mut self, address: u64) -> Result<(), AllocatorError> {
-        let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER.into());
+        let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER_MESSAGE.into());
         let live = self.live.remove(&address).ok_or(unknown)?;
         let done = self.start().and_then(|handles| {
             self.with_context(|| {

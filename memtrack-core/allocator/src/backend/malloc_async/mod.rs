@@ -9,7 +9,7 @@ use crate::memory::cuda_context::device_count;
 use crate::settings::sizes::REQUEST_LIMIT;
 use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
-use device::{Device, REQUIRED_FUNCTIONS, UNKNOWN_POINTER};
+use device::{Device, REQUIRED_FUNCTIONS, UNKNOWN_POINTER_MESSAGE};
 use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ impl CudaMallocAsync {
     /// Locks and returns the device that allocated the block at an address.
     fn lock_owner(&self, address: u64) -> Result<MutexGuard<'_, Device>, AllocatorError> {
         let known = |device: &MutexGuard<'_, Device>| device.owns(address);
-        let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER.into());
+        let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER_MESSAGE.into());
         self.devices.iter().map(lock).find(known).ok_or(unknown)
     }
 }

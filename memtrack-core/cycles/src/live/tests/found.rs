@@ -88,9 +88,9 @@ fn parts_that_are_reached_from_outside_are_not_garbage() {
     let graph = scan().graph;
     assert_eq!(unreachable_names(&graph), ["a", "b"]);
     assert!(
-        names(&graph).contains(&("shared".to_owned(), Reachability::Outside(1))),
+        node_names(&graph).contains(&("shared".to_owned(), Reachability::Outside(1))),
         "pinned: {:?}",
-        names(&graph)
+        node_names(&graph)
     );
     assert_eq!(edges(&graph), ["a.next[0] -> b", "a.next[1] -> shared", "b.next[0] -> a"]);
 }
@@ -111,7 +111,7 @@ fn memory_held_indirectly_from_outside_is_pinned() {
         ("buffer", Reachability::Reachable),
         ("holder", Reachability::Outside(1)),
     ];
-    assert_eq!(names(&graph), held.map(|(name, held)| (name.to_owned(), held)));
+    assert_eq!(node_names(&graph), held.map(|(name, held)| (name.to_owned(), held)));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn cycles_held_from_outside_are_included_on_request() {
     let report = Scan::new().live_cycles(true).find().expect("no other scan runs");
     let held =
         [("a", Reachability::Reachable), ("b", Reachability::Reachable), ("below", Reachability::Reachable)];
-    assert_eq!(names(&report.graph), held.map(|(name, held)| (name.to_owned(), held)));
+    assert_eq!(node_names(&report.graph), held.map(|(name, held)| (name.to_owned(), held)));
     drop((outside, beside));
 }
 

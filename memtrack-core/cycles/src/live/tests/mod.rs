@@ -70,7 +70,7 @@ impl References for Layer {
 }
 
 /// Returns each node's displayed name and what holds it, sorted by name.
-fn names(graph: &Graph) -> Vec<(String, Reachability)> {
+fn node_names(graph: &Graph) -> Vec<(String, Reachability)> {
     let name = |node: &Node| {
         let label = graph.text(node.label);
         label.split('"').nth(1).unwrap_or(label).to_owned()
@@ -82,7 +82,7 @@ fn names(graph: &Graph) -> Vec<(String, Reachability)> {
 
 /// Returns the names of unreachable values.
 fn unreachable_names(graph: &Graph) -> Vec<String> {
-    names(graph)
+    node_names(graph)
         .into_iter()
         .filter(|(_, held)| *held == Reachability::Unreachable)
         .map(|(name, _)| name)

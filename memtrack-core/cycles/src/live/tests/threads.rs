@@ -82,7 +82,7 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
             let report = scan();
             scans += 1;
             deceived += u32::from(report.changed_meanwhile > 0);
-            for (name, held) in names(&report.graph) {
+            for (name, held) in node_names(&report.graph) {
                 assert_eq!(
                     (name.as_str(), held),
                     ("leaked", Reachability::Unreachable),

@@ -27,7 +27,7 @@ use memtrack_model::snapshot::{
     Clock, CountedPeak, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value,
     WeighedBlock,
 };
-use names::Names;
+use names::NameTables;
 use places::Places;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -72,7 +72,7 @@ pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapsh
 
 struct Converter<'a> {
     from: &'a Snapshot,
-    names: Names<'a>,
+    names: NameTables<'a>,
     to: Snapshot,
     pytorch: PyTorch,
     /// The paths of the scopes.
@@ -88,7 +88,7 @@ impl<'a> Converter<'a> {
     fn new(from: &'a Snapshot, symbols: &'a mut dyn NameFrames) -> Self {
         Self {
             from,
-            names: Names::new(from, symbols),
+            names: NameTables::new(from, symbols),
             to: Snapshot::default(),
             pytorch: PyTorch::default(),
             scopes: HashMap::new(),
@@ -295,7 +295,7 @@ impl<'a> Converter<'a> {
         self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
         let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
         self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
-        let Names { strings, frames, stacks, .. } = self.names;
+        let NameTables { strings, frames, stacks, .. } = self.names;
         self.to.strings = strings.table;
         self.to.frames = frames;
         self.to.named = stacks.table;

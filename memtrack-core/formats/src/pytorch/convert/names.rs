@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The tables of names, and the addresses, frames and stacks that are already known.
-pub(super) struct Names<'a> {
+pub(super) struct NameTables<'a> {
     from: &'a Snapshot,
     symbols: &'a mut dyn NameFrames,
     pub(super) strings: StringInterner,
@@ -22,7 +22,7 @@ pub(super) struct Names<'a> {
     known_stacks: HashMap<StackId, StackId>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameTables<'a> {
     pub(super) fn new(from: &'a Snapshot, symbols: &'a mut dyn NameFrames) -> Self {
         Self {
             from,

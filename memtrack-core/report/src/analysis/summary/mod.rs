@@ -124,7 +124,7 @@ pub struct BlockTotals {
 
 impl BlockTotals {
     /// Raises the numbers to those of `net`, below which the true numbers are known not to be.
-    fn at_least(self, net: Net) -> Self {
+    fn raise_to(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
         Self {
             blocks: self.blocks.max(blocks),
@@ -136,7 +136,7 @@ impl BlockTotals {
     }
 
     /// Lowers the bytes to `most`, which the true number is known not to exceed.
-    fn at_most_bytes(self, most: f64) -> Self {
+    fn cap_bytes(self, most: f64) -> Self {
         Self {
             bytes: if most.is_finite() { self.bytes.min(most.ceil() as u64) } else { self.bytes },
             bytes_error: self.bytes_error.at_most(most),
@@ -254,12 +254,12 @@ fn summarize_device(
     };
     let complete = snapshot.meta.complete;
     // The bytes live at any moment cannot exceed the peak.
-    let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
+    let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).cap_bytes(most_live);
     let is_retained = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
     // As in `check`, memory that was allocated and never freed by the recorder's own count is certain to be held.
     let retained = held_net
-        .map_or(live(&is_retained), |net| live(&is_retained).at_least(net))
+        .map_or(live(&is_retained), |net| live(&is_retained).raise_to(net))
         .with_completeness(complete);
     let mut largest_retained = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);

@@ -317,7 +317,7 @@ fn lay_out_legend(
     let right = WIDTH as i32 - MARGIN;
     let series = all_series.iter().rev().map(|series| (series.name.to_owned(), series.color, Swatch::Line));
     let peak = peak.map(|peak| (peak.format_long(), palette::PEAK, Swatch::Peak));
-    let markers = marks.iter().map(|mark| (mark.legend_label(), mark.color, Swatch::Marker));
+    let markers = marks.iter().map(|mark| (mark.format_legend(), mark.color, Swatch::Marker));
     let entries: Vec<(String, RGBColor, Swatch)> = series.chain(peak).chain(markers).collect();
     let total = entries.len();
     let (mut line, mut x) = (0, MARGIN);

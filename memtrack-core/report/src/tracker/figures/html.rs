@@ -14,7 +14,7 @@ const MAX_TABLE_ROWS: usize = 20;
 /// # Errors
 /// Fails when [`render_svg`] does.
 pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
-    let mut page = String::from(HEAD);
+    let mut page = String::from(HTML_HEAD);
     page.push_str("<style>\n@media (prefers-color-scheme: dark) {\n");
     for (color, dark) in palette::DARK {
         let light = format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2);
@@ -94,7 +94,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-const HEAD: &str = r#"<!DOCTYPE html>
+const HTML_HEAD: &str = r#"<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">

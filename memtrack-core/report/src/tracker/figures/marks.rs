@@ -19,7 +19,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// Formats the legend label: the name with its position or, if there are several, with their number and range.
-    pub(super) fn legend_label(&self) -> String {
+    pub(super) fn format_legend(&self) -> String {
         match self.positions[..] {
             [at] => format!("{} (at {at})", self.name),
             [first, .., last] => format!("{} ({}, at {first} to {last})", self.name, self.positions.len()),

@@ -45,8 +45,8 @@ fn line_starts(svg: &str, color: &str) -> Vec<(i32, i32)> {
     points.collect()
 }
 
-const START: &str = "#101214";
-const BOUNDARY: &str = "#CF222E";
+const START_COLOUR: &str = "#101214";
+const BOUNDARY_COLOUR: &str = "#CF222E";
 
 /// Creates a run of `count` steps, each of which sets both markers.
 fn run_of_steps(count: usize, operators: usize) -> TrackerStats {
@@ -68,7 +68,7 @@ fn each_step_has_its_markers() {
     for count in [1, 3, 200] {
         let stats = run_of_steps(count, 5);
         let svg = render_svg(&stats, Figure::All).unwrap();
-        for (name, color, first) in [("fw_start", START, 0), ("fw_bw_boundary", BOUNDARY, 2)] {
+        for (name, color, first) in [("fw_start", START_COLOUR, 0), ("fw_bw_boundary", BOUNDARY_COLOUR, 2)] {
             let mut columns: Vec<i32> = line_starts(&svg, color).iter().map(|(x, _)| *x).collect();
             columns.sort_unstable();
             columns.dedup();
@@ -88,7 +88,7 @@ fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_series() {
     let svg = render_svg(&run_of_steps(50_000, 4), Figure::Allocated).unwrap();
     assert!(svg.len() < 250_000, "{} bytes", svg.len());
     assert!(svg.contains("fw_start (50000, at 0 to 199996)"));
-    for color in [START, BOUNDARY] {
+    for color in [START_COLOUR, BOUNDARY_COLOUR] {
         let lines = line_starts(&svg, color);
         assert!(lines.len() > 300, "{}", lines.len());
         let lowest = lines.iter().map(|(_, y)| *y).max().unwrap();

@@ -17,7 +17,7 @@ pub(super) struct WrongValue {
     wanted: &'static str,
 }
 
-const FRAMES: &str = "a list of frames";
+const FRAME_LIST: &str = "a list of frames";
 
 impl WrongValue {
     fn new(path: &str, value: &Value, wanted: &'static str) -> Self {
@@ -72,7 +72,7 @@ fn check_history(value: &Value) -> Result<(), WrongValue> {
         let frames = Value::Str(Key::Frames.id());
         match entries.iter().find(|(key, _)| *key == frames) {
             Some((_, value)) if !are_frames(value) => {
-                return Err(WrongValue::new(&format!("{path}.frames"), value, FRAMES));
+                return Err(WrongValue::new(&format!("{path}.frames"), value, FRAME_LIST));
             }
             _ => {}
         }
@@ -82,7 +82,7 @@ fn check_history(value: &Value) -> Result<(), WrongValue> {
 
 fn check_frames(records: &Records, row: usize) -> Result<(), WrongValue> {
     match records.exact_under(row, Key::Frames) {
-        Some(odd) if !are_frames(odd) => Err(WrongValue::new(".frames", odd, FRAMES)),
+        Some(odd) if !are_frames(odd) => Err(WrongValue::new(".frames", odd, FRAME_LIST)),
         _ => Ok(()),
     }
 }

@@ -71,12 +71,12 @@ impl HeatColumns {
                 Some((first, last)) => format!("steps {first} to {last}"),
                 None => String::new(),
             },
-            _ => format!("at {}", self.start_label(column)),
+            _ => format!("at {}", self.format_start(column)),
         }
     }
 
     /// Formats the start of a column, as in `1.25 s` or `50 %`.
-    fn start_label(&self, column: usize) -> String {
+    fn format_start(&self, column: usize) -> String {
         match self {
             Self::Steps { .. } => String::new(),
             Self::Clock { seconds, .. } | Self::SinceFirst { seconds, .. } => {
