@@ -103,7 +103,7 @@ fn time_over_stacks(mut leaf: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     let mut calls = 0;
     while calls < CALLS {
-        calls += frames::varying(&mut leaf);
+        calls += frames::call_under_varying_stacks(&mut leaf);
     }
     start.elapsed().as_nanos() as f64 / calls as f64
 }
@@ -133,7 +133,7 @@ fn measure_events_in_one_region() -> f64 {
     let address = |number: u64, thread: usize| {
         ((MAX_THREADS as u64 + 1) << 40) + (number * MAX_THREADS as u64 + thread as u64) * 512 % REGION
     };
-    let (device, stream, thread) = (DeviceId(0), StreamId(0), frames::pinned());
+    let (device, stream, thread) = (DeviceId(0), StreamId(0), frames::pinned_processor());
     time_over_stacks(|_| {
         number += 1;
         recorder::record_alloc(device, stream, address(number, thread), 512);
@@ -148,7 +148,7 @@ fn measure_events_freed_elsewhere() -> f64 {
     static ALLOCATED: [Count; MAX_THREADS] = [const { Count(AtomicU64::new(0)) }; MAX_THREADS];
     static FREED: [Count; MAX_THREADS] = [const { Count(AtomicU64::new(0)) }; MAX_THREADS];
     let address = |number: u64, thread: usize| ((thread as u64 + 1000) << 40) + number * 512;
-    let (device, stream, current) = (DeviceId(0), StreamId(0), frames::pinned());
+    let (device, stream, current) = (DeviceId(0), StreamId(0), frames::pinned_processor());
     let next = (current + 1) % THREADS.load(Ordering::Relaxed);
     let mut events = 0;
     let per_pair = time_over_stacks(|_| {
@@ -201,7 +201,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
     let reference = rows[0].1 - calls;
     println!(
         "\n{threads} thread(s), {:.1} frames on average              ns  times cheaper",
-        frames::average()
+        frames::average_frames()
     );
     // Without frame pointers in the build, there is no chain to walk, so the cost has no meaning.
     let chain = Captures::chosen() == CaptureMethod::FramePointers;
@@ -256,13 +256,13 @@ fn print_small_calls() {
             "a function of four tensors, not annotated",
             Box::new(|| measure_four_tensors_by(frames::plain_tensors)),
         ),
-        ("… annotated, off", Box::new(four_tensors)),
+        ("… annotated, off", Box::new(measure_four_tensors)),
         ("scope by attribute, on, with the tracker", Box::new(move || run_monitored(attribute))),
-        ("scope by guard, on, with the tracker", Box::new(|| run_monitored(guard))),
-        ("scope by guard, which allocates, on", Box::new(move || run_monitored(guard_that_allocates))),
-        ("four tensors, on, without operators", Box::new(|| run_monitored(four_tensors))),
-        ("four tensors, on, operators recorded", Box::new(operators_recorded)),
-        ("a span of `tracing` with its registry", Box::new(span)),
+        ("scope by guard, on, with the tracker", Box::new(|| run_monitored(measure_guard))),
+        ("scope by guard, which allocates, on", Box::new(move || run_monitored(measure_allocating_guard))),
+        ("four tensors, on, without operators", Box::new(|| run_monitored(measure_four_tensors))),
+        ("four tensors, on, operators recorded", Box::new(measure_recorded_operators)),
+        ("a span of `tracing` with its registry", Box::new(measure_span)),
     ];
     frames::pin(0);
     let mut samples = vec![Vec::new(); rows.len()];

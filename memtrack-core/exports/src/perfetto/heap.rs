@@ -106,7 +106,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn to_heap_sample(&self, callstack: u64) -> HeapSample {
+    fn to_heap_sample(self, callstack: u64) -> HeapSample {
         HeapSample {
             callstack_id: Some(callstack),
             self_allocated: Some(self.allocated_bytes),

@@ -99,7 +99,7 @@ impl<'a> Stacks<'a> {
 
     /// Returns the visible frames for JSON, innermost first, or `None` if there are none. A stack that was cut ends
     /// with an empty frame.
-    pub(super) fn to_answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
+    pub(super) fn build_answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
         let snapshot = self.snapshot;
         let mut visible = Vec::new();
         let mut bytes = 0;

@@ -120,7 +120,7 @@ fn build_entry(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<
         segment: segment.filter(|_| is_alloc),
         offset_bytes: is_alloc.then_some(WideAnswer(step.offset)),
         user_metadata: Some(metadata.into_owned()).filter(|text| !text.is_empty()),
-        stack: stacks.to_answer(snapshot.events.stack[row]),
+        stack: stacks.build_answer(snapshot.events.stack[row]),
     }
 }
 

@@ -293,7 +293,7 @@ impl<'a> Usage<'a> {
                 part: row.part,
                 size_bytes: WideAnswer(row.bytes),
                 size_bytes_error: self.estimate_error(std::iter::once(row)).answer(),
-                stack: stacks.to_answer(row.stack),
+                stack: stacks.build_answer(row.stack),
             }
         };
         self.rows.iter().map(row).collect()

@@ -60,7 +60,7 @@ impl Converter<'_> {
         self.pytorch.segments.shapes = segment_shapes();
         self.pytorch.blocks.shapes = block_shapes();
         let (from, ordinals) = (self.from, self.ordinals);
-        let mut blocks: Vec<FileBlock> = from.blocks.iter().map(|block| self.to_file_block(block)).collect();
+        let mut blocks: Vec<FileBlock> = from.blocks.iter().map(|block| self.convert_block(block)).collect();
         blocks.sort_by_key(|FileBlock { block, .. }| (ordinals.of(block.device), block.address));
         let capped = |segment: &Segment| Segment {
             size_bytes: segment.size_bytes.min(MAX_WRITTEN_INTEGER),
@@ -94,7 +94,7 @@ impl Converter<'_> {
     }
 
     /// Returns a block with the total size of the blocks that it represents, at its address in the file.
-    fn to_file_block(&mut self, block: &LiveBlock) -> FileBlock {
+    fn convert_block(&mut self, block: &LiveBlock) -> FileBlock {
         let block = self.places.get(&block.device).map_or(*block, |places| places.to_live_block(block));
         let weighed = WeighedBlock::of(block.size_bytes, block.flags, &self.from.meta);
         let mut metadata = self.convert_scope(block.scope);

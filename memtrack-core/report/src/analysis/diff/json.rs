@@ -133,7 +133,7 @@ pub struct AloneAnswer {
 
 impl Change {
     /// Returns the change in bytes for JSON.
-    pub(in crate::analysis) fn to_bytes_answer(&self) -> BytesChangeAnswer {
+    pub(in crate::analysis) fn to_bytes_answer(self) -> BytesChangeAnswer {
         BytesChangeAnswer {
             before_requested_bytes: self.before.value,
             before_requested_bytes_error: self.before.error.answer(),
@@ -145,7 +145,7 @@ impl Change {
     }
 
     /// Returns the change in the number of blocks for JSON.
-    pub(in crate::analysis) fn to_count_answer(&self) -> CountChangeAnswer {
+    pub(in crate::analysis) fn to_count_answer(self) -> CountChangeAnswer {
         CountChangeAnswer {
             before_count: self.before.value,
             before_count_error: self.before.error.answer(),
@@ -162,7 +162,7 @@ impl Change {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }
 
-    fn to_error_answer(&self) -> Option<ErrorAnswer> {
+    fn to_error_answer(self) -> Option<ErrorAnswer> {
         if self.is_exact() { None } else { self.estimate().answer() }
     }
 }

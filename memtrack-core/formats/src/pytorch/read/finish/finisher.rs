@@ -91,7 +91,7 @@ impl Finisher {
                         Part::HostSegments
                     }
                     Some(Key::HostTraces) if value != Cell::NONE => {
-                        let value = self.to_list(value, "host_traces")?;
+                        let value = self.convert_to_list(value, "host_traces")?;
                         let start = self.order.len();
                         self.add_trace(value, "host_traces")?;
                         self.pytorch.host_trace = start..self.order.len();
@@ -135,7 +135,7 @@ impl Finisher {
     }
 
     fn are_dictionaries(&mut self, list: Cell) -> bool {
-        let Ok(list) = self.to_list(list, "") else { return false };
+        let Ok(list) = self.convert_to_list(list, "") else { return false };
         let plain = |item: &Cell| {
             item.tag() == cell::DICT
                 && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
@@ -144,7 +144,7 @@ impl Finisher {
     }
 
     /// Returns the list at `path`. A tuple is converted to a list, because Python can iterate over either.
-    fn to_list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
+    fn convert_to_list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
         match self.builder.as_list(&mut self.heap, list)? {
             Some(list) => Ok(list),
             None => Err(shape_error(path, self.type_name(list), "a list")),
@@ -153,7 +153,7 @@ impl Finisher {
 
     /// Returns the items of the list at `path`.
     fn list_items(&mut self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
-        let list = self.to_list(list, path)?;
+        let list = self.convert_to_list(list, path)?;
         self.items_of_list(list, path).map(<[Cell]>::to_vec)
     }
 
@@ -205,7 +205,7 @@ impl Finisher {
         let mut repeated = RepeatedTraces::default();
         for (device, list) in lists.into_iter().enumerate() {
             let path = format!("device_traces[{device}]");
-            let list = self.to_list(list, &path)?;
+            let list = self.convert_to_list(list, &path)?;
             repeated.add(list, self.items_of_list(list, &path)?.len())?;
             let start = self.order.len();
             self.add_trace(list, &path)?;
