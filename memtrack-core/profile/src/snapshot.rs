@@ -74,7 +74,7 @@ fn remove_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
         // Addresses of 2^63 and above are stored outside their column, along with the position of their key.
-        segments.odd.retain(|odd| odd.place == 1);
+        segments.exact.retain(|odd| odd.place == 1);
         segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT_KEYS));
     }
     PytorchSnapshot::try_from(snapshot).expect("it had that form")

@@ -276,12 +276,12 @@ impl Limits {
     }
 
     /// Returns the limits that apply to a device.
-    pub(super) fn of(&self, device: DeviceId) -> DeviceLimits {
+    pub(super) fn for_device(&self, device: DeviceId) -> DeviceLimits {
         if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
     }
 
     fn limits_host(&self) -> bool {
-        !self.of(DeviceId::HOST).is_none()
+        !self.for_device(DeviceId::HOST).is_none()
     }
 }
 

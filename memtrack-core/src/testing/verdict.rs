@@ -49,8 +49,9 @@ impl LimitCheck<'_> {
     /// Returns whether more memory is left than allowed, including one-time allocations, because stacks are not looked
     /// up here.
     pub(super) fn leaks_too_much(&self, left: &[(DeviceId, Amount)]) -> bool {
-        let too_much =
-            |(device, left): &(DeviceId, Amount)| exceeds(left.bytes, self.limits.of(*device).leaked_bytes);
+        let too_much = |(device, left): &(DeviceId, Amount)| {
+            exceeds(left.bytes, self.limits.for_device(*device).leaked_bytes)
+        };
         left.iter().any(too_much)
     }
 
@@ -59,7 +60,7 @@ impl LimitCheck<'_> {
     pub(super) fn leaks(&self, books: &Books) -> bool {
         let mut names = None;
         books.devices().into_iter().any(|(device, books)| {
-            let limit = self.limits.of(device).leaked_bytes;
+            let limit = self.limits.for_device(device).leaked_bytes;
             exceeds(books.left().bytes, limit) && {
                 let names = names.get_or_insert_with(StackNames::new);
                 exceeds(sum_amounts(&self.remaining_memory(books, names).1).bytes, limit)
@@ -83,7 +84,7 @@ impl LimitCheck<'_> {
     ) -> Option<ExceededLimits> {
         let all = books.devices();
         let may_exceed = all.iter().any(|(device, books)| {
-            let limits = self.limits.of(*device);
+            let limits = self.limits.for_device(*device);
             exceeds(books.peak().bytes, limits.peak_bytes)
                 || exceeds(books.allocated().blocks, limits.count)
                 || exceeds(books.left().bytes, limits.leaked_bytes)
@@ -113,7 +114,7 @@ impl LimitCheck<'_> {
         names: &mut StackNames,
         text: &mut String,
     ) {
-        let limits = self.limits.of(device);
+        let limits = self.limits.for_device(device);
         let device_name = device_name(device);
         let by = |amount: fn(&memtrack_recorder::accounts::StackAmounts) -> Amount| {
             let amounts: Vec<(StackId, Amount)> =

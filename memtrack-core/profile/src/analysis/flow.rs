@@ -191,7 +191,7 @@ fn collect_uses(
     for &record in tree.subtree(leaf) {
         match &trace.records[record as usize].what {
             RecordKind::Op(op) => {
-                let mut referenced = identities.of(record).iter();
+                let mut referenced = identities.keys_of(record).iter();
                 for arg in &op.args {
                     let access = match arg.written() {
                         Some(true) => WRITES,
@@ -206,7 +206,7 @@ fn collect_uses(
                 }
             }
             RecordKind::Memory(memory) => {
-                let Some(key) = identities.of_memory(record) else { continue };
+                let Some(key) = identities.key_of_memory(record) else { continue };
                 let mut is_double = false;
                 of(key, &mut |entry| {
                     if memory.is_free {

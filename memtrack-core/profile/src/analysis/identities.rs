@@ -60,13 +60,13 @@ pub(super) struct Identities {
 impl Identities {
     /// Returns the keys that a record refers to, in the order of [`for_each_reference`]. References without a key
     /// are [`NONE`].
-    pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
+    pub(super) fn keys_of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
     }
 
     /// Returns the lifetime that a memory record starts or ends, if the lifetime has a key.
-    pub(super) fn of_memory(&self, record: RecordId) -> Option<AllocationId> {
-        self.of(record).first().copied().filter(|&key| key != NONE)
+    pub(super) fn key_of_memory(&self, record: RecordId) -> Option<AllocationId> {
+        self.keys_of(record).first().copied().filter(|&key| key != NONE)
     }
 
     /// Returns the logical tensor of a lifetime.

@@ -264,7 +264,7 @@ impl<'a> Profile<'a> {
     /// states and buffers. Only a module's or an optimizer's first record registers tensors. The storage is
     /// `None` if the analysis does not track it.
     pub fn references(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
-        let keys = self.identities.of(record);
+        let keys = self.identities.keys_of(record);
         let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
             return Vec::new();
         };
@@ -376,7 +376,7 @@ impl<'a> Profile<'a> {
                 record.what,
                 RecordKind::Module(_) | RecordKind::Optimizer(_) | RecordKind::Grad { .. }
             ) {
-                for &key in self.identities.of(number).iter().filter(|&&key| key != identities::NONE) {
+                for &key in self.identities.keys_of(number).iter().filter(|&&key| key != identities::NONE) {
                     registered[self.identities.tensor(key) as usize] = true;
                 }
             }

@@ -53,7 +53,7 @@ impl<'a> Passes<'a> {
     fn find_roles(&self) -> Vec<(Role, AllocationId)> {
         let mut roles = Vec::new();
         for &number in &self.tree.walk {
-            let keys = self.identities.of(number);
+            let keys = self.identities.keys_of(number);
             let mut add = |what: Role, key: AllocationId| {
                 if key != NONE {
                     roles.push((what, key));
@@ -108,7 +108,7 @@ impl<'a> Passes<'a> {
         let name = strings.bytes(first.name);
         let has_tensor = matches!(first.args.first(), Some(Arg::Tensor(..)));
         let accumulates = (name == b"aten::detach" || name == b"aten::add_") && has_tensor;
-        accumulates.then(|| self.identities.of(child)[0]).filter(|&key| key != NONE)
+        accumulates.then(|| self.identities.keys_of(child)[0]).filter(|&key| key != NONE)
     }
 
     /// Returns, for each logical tensor, whether it depends on a gradient or a parameter.

@@ -9,9 +9,9 @@ pub(super) fn lifetime_sizes(trace: &OperatorTrace, identities: &Identities, mod
     let mut inferred: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     let mut observed: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     for (number, record) in (0..).zip(&trace.records) {
-        let keys = identities.of(number);
+        let keys = identities.keys_of(number);
         if let RecordKind::Memory(memory) = &record.what {
-            if let Some(key) = identities.of_memory(number) {
+            if let Some(key) = identities.key_of_memory(number) {
                 // The first size wins, because PyTorch only warns if the free has a different size.
                 observed[key as usize].get_or_insert(memory.bytes);
             }

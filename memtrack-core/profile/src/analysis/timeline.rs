@@ -91,7 +91,7 @@ pub(super) fn build_timeline(
         // allocation.
         let unseen_end =
             |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
-        if let Some(key) = identities.of_memory(number) {
+        if let Some(key) = identities.key_of_memory(number) {
             let of = if memory.is_free { &mut destroyed } else { &mut created };
             of[key as usize] = Some(number);
             if mode == Mode::Tolerant

@@ -193,21 +193,21 @@ impl Tables<'_> {
         let old_numbers: Vec<u32> = records.shape.clone();
         records.shape.iter_mut().for_each(|number| *number = new_numbers[*number as usize]);
         let mut to_columns = Vec::new();
-        for odd in std::mem::take(&mut records.odd) {
-            let old = old_numbers[odd.row as usize] as usize;
+        for exact in std::mem::take(&mut records.exact) {
+            let old = old_numbers[exact.row as usize] as usize;
             let (Some(key), Some(place)) = (
-                old_shapes[old].keys.get(usize::from(odd.place)).and_then(known),
-                places[old].get(usize::from(odd.place)).copied().flatten(),
+                old_shapes[old].keys.get(usize::from(exact.place)).and_then(known),
+                places[old].get(usize::from(exact.place)).copied().flatten(),
             ) else {
                 continue;
             };
-            let value = self.scrub_value(key, &odd.value);
+            let value = self.scrub_value(key, &exact.value);
             match value {
                 // A text goes into its column, but the name of an unknown action has no column.
                 Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
-                    to_columns.push((odd.row as usize, key, id));
+                    to_columns.push((exact.row as usize, key, id));
                 }
-                value => records.odd.push(ExactValue { row: odd.row, place, value }),
+                value => records.exact.push(ExactValue { row: exact.row, place, value }),
             }
         }
         let texts = Key::ALL.iter().copied().filter(|key| key.kind() == Kind::Text && *key != Key::Action);

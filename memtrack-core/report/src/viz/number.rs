@@ -25,7 +25,7 @@ pub(super) fn event_integer(
     key: Key,
     column: u64,
 ) -> i128 {
-    if details.odd.is_empty() || details.exact_values(row).is_empty() {
+    if details.exact.is_empty() || details.exact_values(row).is_empty() {
         return column.into();
     }
     snapshot.event_value(row, key).map_or(column.into(), |value| to_integer(&value))

@@ -130,7 +130,11 @@ fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place:
     }
     // There are more pools than the column can number.
     let pair = [Value::integer(pool.0.into()), Value::integer(pool.1.into())];
-    records.odd.push(ExactValue { row: row as u32, place, value: Value::Tuple(pair.into_iter().collect()) });
+    records.exact.push(ExactValue {
+        row: row as u32,
+        place,
+        value: Value::Tuple(pair.into_iter().collect()),
+    });
     records.set(row, key, 0);
 }
 

@@ -196,7 +196,7 @@ impl<'a> Converter<'a> {
         let row = details.push(shape);
         if event.action == Action::Other {
             let name = self.names.strings.intern(Action::Other.name().as_bytes());
-            details.odd.push(ExactValue { row: row as u32, place: 0, value: Value::Str(name) });
+            details.exact.push(ExactValue { row: row as u32, place: 0, value: Value::Str(name) });
         }
         if event.action != Action::Oom {
             keep_bits(details, row, Key::Addr, event.address);
@@ -327,7 +327,11 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > MAX_WRITTEN_INTEGER
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
     {
-        records.odd.push(ExactValue { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
+        records.exact.push(ExactValue {
+            row: row as u32,
+            place: place as u16,
+            value: Value::Int(bits as i64),
+        });
     }
 }
 

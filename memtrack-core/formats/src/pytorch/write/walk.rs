@@ -105,14 +105,14 @@ impl<S: Sink> Walker<'_, S> {
         shared: Option<SharedId>,
     ) -> io::Result<()> {
         let keys = &records.shape_of(row).keys;
-        let mut odd = records.exact_values(row).iter().peekable();
+        let mut exact = records.exact_values(row).iter().peekable();
         self.sink.begin_container(Container::Dict, keys.len(), shared)?;
         for (place, key) in keys.iter().enumerate() {
             self.sink.begin_item()?;
             self.walk_value(key)?;
             self.sink.end_key()?;
-            if let Some(odd) = odd.next_if(|odd| usize::from(odd.place) == place) {
-                self.walk_value(&odd.value)?;
+            if let Some(exact) = exact.next_if(|exact| usize::from(exact.place) == place) {
+                self.walk_value(&exact.value)?;
             } else if let Some(key) = known(key) {
                 self.walk_column(records, row, place, key, table)?;
             } else {

@@ -8,8 +8,8 @@ use crate::snapshot::{EventTable, Value};
 
 /// Returns the exact value at a position in an event's shape.
 pub fn value_at(events: &EventTable, details: &Records, row: usize, place: usize) -> Option<Value> {
-    if let Some(odd) = details.exact_at(row, place) {
-        return Some(odd.clone());
+    if let Some(exact) = details.exact_at(row, place) {
+        return Some(exact.clone());
     }
     let number = |number: u64| Some(Value::integer(number.into()));
     let shape = details.shape_of(row);

@@ -88,7 +88,7 @@ pub struct Records {
     /// The columns that exist, by key. There are at most as many as there are keys.
     columns: Vec<(Key, Column)>,
     /// The values beside the columns, sorted by row and position.
-    pub odd: Vec<ExactValue>,
+    pub exact: Vec<ExactValue>,
     /// The pools that pool columns refer to. Pool 0 is (0, 0) once there is any pool.
     pub pools: Vec<(u64, u64)>,
 }
@@ -149,8 +149,8 @@ impl Records {
         if !self.has(row, key) {
             return None;
         }
-        let Some(odd) = self.exact_under(row, key) else { return Some(self.pool(row, key)) };
-        let (Value::Tuple(parts) | Value::List(parts)) = odd else { return None };
+        let Some(exact) = self.exact_under(row, key) else { return Some(self.pool(row, key)) };
+        let (Value::Tuple(parts) | Value::List(parts)) = exact else { return None };
         let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
         match &parts[..] {
             [first, second] => Some((number(first)?, number(second)?)),
@@ -167,20 +167,21 @@ impl Records {
 
     /// Returns the value that is kept beside the columns for a position in a record's shape.
     pub fn exact_at(&self, row: usize, place: usize) -> Option<&Value> {
-        let at = self.odd.binary_search_by_key(&(row, place), |odd| (odd.row as usize, odd.place.into()));
-        at.ok().map(|at| &self.odd[at].value)
+        let at =
+            self.exact.binary_search_by_key(&(row, place), |exact| (exact.row as usize, exact.place.into()));
+        at.ok().map(|at| &self.exact[at].value)
     }
 
     /// Returns all values that are kept beside the columns for a record.
     pub fn exact_values(&self, row: usize) -> &[ExactValue] {
-        let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
-        let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
-        &self.odd[start..start + length]
+        let start = self.exact.partition_point(|exact| (exact.row as usize) < row);
+        let length = self.exact[start..].iter().take_while(|exact| exact.row as usize == row).count();
+        &self.exact[start..start + length]
     }
 
     /// Returns the value that is kept beside the column of `key`, if it does not fit in the column.
     pub fn exact_under(&self, row: usize, key: Key) -> Option<&Value> {
-        if self.odd.is_empty() || !self.has(row, key) {
+        if self.exact.is_empty() || !self.has(row, key) {
             return None;
         }
         let place = self.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
@@ -190,8 +191,8 @@ impl Records {
     /// Returns the exact value at a position in a record's shape, except for [`Kind::Rows`] and for events' own
     /// columns.
     pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
-        if let Some(odd) = self.exact_at(row, place) {
-            return Some(odd.clone());
+        if let Some(exact) = self.exact_at(row, place) {
+            return Some(exact.clone());
         }
         let key = known(self.shape_of(row).keys.get(place)?)?;
         if !self.columns.iter().any(|(name, _)| *name == key) {
@@ -294,19 +295,19 @@ impl Records {
             };
             (*key, picked)
         });
-        let mut odd = Vec::new();
+        let mut exact = Vec::new();
         for (to, &from) in rows.iter().enumerate() {
-            odd.extend(
+            exact.extend(
                 self.exact_values(from as usize)
                     .iter()
-                    .map(|odd| ExactValue { row: to as u32, ..odd.clone() }),
+                    .map(|exact| ExactValue { row: to as u32, ..exact.clone() }),
             );
         }
         Self {
             shapes: self.shapes.clone(),
             shape: pick(&self.shape, rows),
             columns: columns.collect(),
-            odd,
+            exact,
             pools: self.pools.clone(),
         }
     }
@@ -319,7 +320,7 @@ impl Records {
             Column::Wide(column) => column.capacity() * 8,
         });
         let keys: usize = self.shapes.iter().map(|shape| shape.keys.len() * size_of::<Value>() + 32).sum();
-        let rest = self.shape.capacity() * 4 + self.odd.capacity() * size_of::<ExactValue>();
+        let rest = self.shape.capacity() * 4 + self.exact.capacity() * size_of::<ExactValue>();
         (columns.sum::<usize>() + rest + self.pools.capacity() * 16 + keys) as u64
     }
 }

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// Durations that differ by less than this factor do not get a note.
-const NOTED_DURATION_FACTOR: f64 = 1.1;
+const MIN_NOTED_DURATION_FACTOR: f64 = 1.1;
 
 /// The key by which the groups of two files are matched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ type GroupWithLines<'a> = (Vec<u32>, &'a str, &'a Group);
 type Pair<'a> = [Vec<&'a Group>; 2];
 
 pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
-    let places = match_functions(&before.places, &after.places);
+    let places = match_functions(&before.functions, &after.functions);
     let mut devices = Vec::new();
     for later in &after.devices {
         let Some(earlier) = before.devices.iter().find(|earlier| earlier.name == later.name) else {
@@ -139,7 +139,7 @@ fn common_stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for group in groups {
         let GroupKey::Stack(numbers) = &group.key else { continue };
-        let frames = numbers.iter().map(|&number| side.places.frame(number));
+        let frames = numbers.iter().map(|&number| side.functions.frame(number));
         if lines.is_empty() {
             lines = frames.map(|frame| StackLine { address: 0, frame: frame.clone() }).collect();
             continue;
@@ -231,7 +231,7 @@ fn comparison_notes(before: &Side, after: &Side) -> Vec<String> {
     }
     if let Some((earlier, later)) = before.seconds.zip(after.seconds)
         && before.at == DiffAt::Total
-        && earlier.max(later) > earlier.min(later) * NOTED_DURATION_FACTOR
+        && earlier.max(later) > earlier.min(later) * MIN_NOTED_DURATION_FACTOR
     {
         notes.push(format!(
             "the earlier file covers {earlier:.3} s, the later one {later:.3} s: total allocations depend \

@@ -29,7 +29,7 @@ pub struct Side {
     pub(super) has_stacks: bool,
     pub(super) has_scopes: bool,
     pub(super) seconds: Option<f64>,
-    pub(super) places: Functions,
+    pub(super) functions: Functions,
     pub(super) rules: Rules,
 }
 
@@ -111,12 +111,12 @@ impl Side {
             has_stacks: false,
             has_scopes: snapshot.scopes.rows.len() > 1,
             seconds: ends.map(|(first, last)| seconds(last) - seconds(first)),
-            places: Functions::default(),
+            functions: Functions::default(),
             rules: rules.clone(),
         };
         for &device in devices {
             let report = top_with(snapshot, symbols, ranked, device, &options);
-            side.devices.push(reduce(report, by, at, &mut side.places));
+            side.devices.push(reduce(report, by, at, &mut side.functions));
         }
         side.record_lines(snapshot, symbols);
         side
@@ -135,7 +135,7 @@ impl Side {
         for stack in stacks {
             for &key in snapshot.frame_keys(stack).iter() {
                 if seen.insert(key) {
-                    symbols.frames(key).iter().for_each(|frame| self.places.record_line(frame));
+                    symbols.frames(key).iter().for_each(|frame| self.functions.record_line(frame));
                 }
             }
         }

@@ -44,14 +44,14 @@ pub(super) fn check_event(tables: &[RecordTable; 5], row: usize) -> Result<(), W
 pub(super) fn check_segment(tables: &[RecordTable; 5], row: usize) -> Result<(), WrongValue> {
     let [segments, blocks] = [Table::Segments, Table::Blocks].map(|table| &tables[table as usize].records);
     check_frames(segments, row)?;
-    if let Some(odd) = segments.exact_under(row, Key::Blocks) {
-        return Err(WrongValue::new(".blocks", odd, "a list of blocks"));
+    if let Some(exact) = segments.exact_under(row, Key::Blocks) {
+        return Err(WrongValue::new(".blocks", exact, "a list of blocks"));
     }
     for (index, block) in segments.rows(row, Key::Blocks).enumerate() {
         let path = |found: WrongValue| found.within(&format!(".blocks[{index}]"));
         check_frames(blocks, block).map_err(path)?;
-        if let Some(odd) = blocks.exact_under(block, Key::History) {
-            check_history(odd).map_err(path)?;
+        if let Some(exact) = blocks.exact_under(block, Key::History) {
+            check_history(exact).map_err(path)?;
         }
     }
     Ok(())
@@ -82,7 +82,7 @@ fn check_history(value: &Value) -> Result<(), WrongValue> {
 
 fn check_frames(records: &Records, row: usize) -> Result<(), WrongValue> {
     match records.exact_under(row, Key::Frames) {
-        Some(odd) if !are_frames(odd) => Err(WrongValue::new(".frames", odd, FRAME_LIST)),
+        Some(exact) if !are_frames(exact) => Err(WrongValue::new(".frames", exact, FRAME_LIST)),
         _ => Ok(()),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) enum Table {
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     columns: Vec<(Key, u64)>,
-    odd: Vec<(u16, Value)>,
+    exact: Vec<(u16, Value)>,
 }
 
 /// The tables while they are being filled.
@@ -212,7 +212,7 @@ impl TableBuilder {
         let value = self.convert_value(heap, value, 0)?;
         let place = u16::try_from(place)
             .map_err(|_| PickleErrorKind::TooLarge { what: "keys of one record", limit: u16::MAX.into() })?;
-        fields.odd.push((place, value));
+        fields.exact.push((place, value));
         Ok(())
     }
 
@@ -225,7 +225,7 @@ impl TableBuilder {
         for (key, number) in fields.columns.drain(..) {
             records.set(row, key, number);
         }
-        records.odd.extend(fields.odd.drain(..).map(|(place, value)| ExactValue {
+        records.exact.extend(fields.exact.drain(..).map(|(place, value)| ExactValue {
             row: row as u32,
             place,
             value,
