@@ -48,7 +48,7 @@ pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
 pub(crate) use ranks::RanksArgs;
 #[cfg(unix)]
-pub(crate) use run::RunArgs;
+pub(crate) use run::{RunArgs, SnapshotOn};
 pub(crate) use schema::SchemaArgs;
 pub(crate) use scrub::ScrubArgs;
 pub(crate) use sql::SqlArgs;

@@ -84,7 +84,7 @@ pub fn run(
     }
 }
 
-/// Returns the reason [`run`] would reject a command line, without running it, or `None` if the command line is valid. The
+/// Returns the reason [`run()`] would reject a command line, without running it, or `None` if the command line is valid. The
 /// command line starts with the program's name.
 pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let refusal = args::Cli::try_parse_from(arguments).err().filter(clap::Error::use_stderr);

@@ -427,6 +427,9 @@ pub use memtrack_file::{
     ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, read_meta as __read_meta,
 };
 
+#[cfg(all(feature = "collector", target_os = "linux"))]
+#[doc(hidden)]
+pub use memtrack_collector as __collector;
 /// The protocol between the `memtrack` command and the programs that it starts.
 #[doc(hidden)]
 pub use memtrack_model::run_protocol as __run_protocol;

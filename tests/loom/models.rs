@@ -1,6 +1,6 @@
-//! The recorder's three protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
-//! while it is filled, the move of a full chunk to the ring, and the stamps that order events of one address.
-//! `chunk.rs` and `order.rs` are the recorder's source files, with loom's atomics and cells. The locks around them (a dashmap
+//! The recorder's protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
+//! while it is filled, the move of a full chunk to the ring, the stamps that order events of one address, and the pages and
+//! records that a program shares with `memtrack run`. `chunk.rs`, `order.rs` and `protocol.rs` are the recorder's source files, with loom's atomics and cells. The locks around them (a dashmap
 //! shard, the store's lock) are plain loom locks here.
 #![cfg(test)]
 #![allow(dead_code, unsafe_code)]
@@ -19,6 +19,8 @@ mod sync {
 mod chunk;
 #[path = "../../memtrack-core/recorder/src/events/order.rs"]
 mod order;
+#[path = "../../memtrack-core/recorder/src/shared_memory/protocol.rs"]
+mod protocol;
 
 mod tests {
     use super::chunk::Chunk;
@@ -224,6 +226,131 @@ mod tests {
             };
             passed.store(ticks, Ordering::Release);
             taker.join().unwrap();
+        });
+    }
+}
+
+/// The pages and records that a program shares with the command.
+mod shared_memory {
+    use super::protocol::{begin, claim, publish, published, release};
+    use super::sync::{AtomicU32, Ordering, UnsafeCell};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const EVENTS: u32 = 1;
+    const SLOTS: usize = 2;
+
+    /// A page of two events.
+    struct Page {
+        state: AtomicU32,
+        kind: AtomicU32,
+        len: AtomicU32,
+        slots: [UnsafeCell<u32>; SLOTS],
+    }
+
+    // SAFETY: that slots are accessed by one thread at a time is what the models check.
+    unsafe impl Sync for Page {}
+    // SAFETY: as above.
+    unsafe impl Send for Page {}
+
+    impl Page {
+        fn new() -> Self {
+            let zero = || AtomicU32::new(0);
+            let slots = [UnsafeCell::new(0), UnsafeCell::new(0)];
+            Self { state: zero(), kind: zero(), len: zero(), slots }
+        }
+
+        /// Writes an event, as a thread of the program does that has claimed the page.
+        fn push(&self, event: u32) {
+            let len = self.len.load(Ordering::Relaxed);
+            // SAFETY: the model checks it.
+            self.slots[len as usize].with_mut(|slot| unsafe { *slot = event });
+            publish(&self.len, len + 1);
+        }
+
+        /// Reads the new events, as the command does, and releases the page if it is full. `read` is the number of events that
+        /// were read before.
+        fn drain(&self, read: &mut usize, events: &mut Vec<u32>) {
+            let Some(len) = published(&self.kind, &self.len, EVENTS) else { return };
+            for slot in &self.slots[*read..len as usize] {
+                // SAFETY: the model checks it.
+                events.push(slot.with(|slot| unsafe { *slot }));
+            }
+            *read = len as usize;
+            if *read == SLOTS {
+                *read = 0;
+                release(&self.state, &self.kind, &self.len);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reused_page_loses_and_repeats_nothing() {
+        loom::model(|| {
+            let page = Arc::new(Page::new());
+            let writer = thread::spawn({
+                let page = Arc::clone(&page);
+                move || {
+                    let mut written = Vec::new();
+                    let mut is_claimed = false;
+                    for event in 1..=3 {
+                        if !is_claimed {
+                            is_claimed = claim(&page.state);
+                            if is_claimed {
+                                begin(&page.kind, &page.len, EVENTS);
+                            }
+                        }
+                        // Without a page, the event is lost.
+                        if is_claimed {
+                            page.push(event);
+                            written.push(event);
+                            is_claimed = written.len() % SLOTS != 0;
+                        }
+                    }
+                    written
+                }
+            });
+            let (mut read, mut events) = (0, Vec::new());
+            page.drain(&mut read, &mut events);
+            page.drain(&mut read, &mut events);
+            let written = writer.join().unwrap();
+            page.drain(&mut read, &mut events);
+            assert_eq!(events, written);
+        });
+    }
+
+    /// A thread writes a stack to the log before another thread can use its number. The command reads lengths first, and the log
+    /// afterwards.
+    #[test]
+    fn the_log_has_the_record_of_every_event() {
+        loom::model(|| {
+            let (log, stack) = (Arc::new(Page::new()), Arc::new(AtomicU32::new(0)));
+            let page = Arc::new(Page::new());
+            for page in [&log, &page] {
+                assert!(claim(&page.state));
+                begin(&page.kind, &page.len, EVENTS);
+            }
+            let first = thread::spawn({
+                let (log, stack) = (Arc::clone(&log), Arc::clone(&stack));
+                move || {
+                    log.push(7);
+                    stack.store(1, Ordering::Release);
+                }
+            });
+            let second = thread::spawn({
+                let (page, stack) = (Arc::clone(&page), Arc::clone(&stack));
+                move || {
+                    if stack.load(Ordering::Acquire) == 1 {
+                        page.push(1);
+                    }
+                }
+            });
+            let (mut events, mut records) = (Vec::new(), Vec::new());
+            page.drain(&mut 0, &mut events);
+            log.drain(&mut 0, &mut records);
+            assert!(events.is_empty() || records == [7], "{events:?} {records:?}");
+            first.join().unwrap();
+            second.join().unwrap();
         });
     }
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 type Block = *mut c_void;
 
@@ -76,7 +76,20 @@ pub(super) fn prepare() {
     for real in all {
         real.get();
     }
+    // A small allocator may have no such function, and the next one in the loader's order would be that of another allocator.
+    let in_one_binary = |a: &NextFunction, b: &NextFunction| match (a.get(), b.get()) {
+        (Some(a), Some(b)) => run::binary_of(a) == run::binary_of(b),
+        _ => false,
+    };
+    if !in_one_binary(&MALLOC, &USABLE_SIZE) {
+        HAS_SIZES.store(false, Ordering::Relaxed);
+        heap::set_without_sizes();
+    }
 }
+
+/// Whether the allocator reports the sizes of its blocks. If not, blocks have the sizes that were requested, and all of them are
+/// recorded, so that the recorder knows them when they are freed.
+static HAS_SIZES: AtomicBool = AtomicBool::new(true);
 
 /// Memory for allocations while the allocator is being looked up: zeroed, and never reused.
 #[repr(align(16))]
@@ -103,19 +116,28 @@ fn early_bytes(block: Block) -> Option<usize> {
     EARLY_BYTES.checked_sub(offset).filter(|&rest| rest > 0)
 }
 
-/// Returns the usable size of a block.
+/// Returns the usable size of a block; 0 if the allocator does not report it.
 #[inline(always)]
 fn usable_size(block: Block) -> usize {
+    if !HAS_SIZES.load(Ordering::Relaxed) {
+        return 0;
+    }
     let Some(usable) = USABLE_SIZE.get() else { return 0 };
     // SAFETY: `malloc_usable_size` of the allocator that `block` is from; null is allowed.
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block) -> usize>(usable)(block) }
+}
+
+/// Returns the size of a new block for which `requested` bytes were requested.
+#[inline(always)]
+fn size_of(block: Block, requested: usize) -> usize {
+    if block.is_null() || !HAS_SIZES.load(Ordering::Relaxed) { requested } else { usable_size(block) }
 }
 
 /// Records an allocation of `size` bytes.
 #[inline(always)]
 fn record(block: Block, size: usize) -> Block {
     if heap::is_on() {
-        heap::allocated(block, if block.is_null() { size } else { usable_size(block) });
+        heap::allocated(block, size_of(block, size));
     }
     block
 }
@@ -209,7 +231,7 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     }
     heap::reallocated(old, old_size, || {
         let new = real();
-        (new, if new.is_null() { size } else { usable_size(new) })
+        (new, size_of(new, size))
     })
 }
 

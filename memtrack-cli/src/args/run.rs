@@ -13,11 +13,11 @@ Examples:
   memtrack run -o train.memtrack -- ./train --epochs 3
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
   memtrack run --host -- ./train                     and its malloc memory
-  memtrack run --snapshot-on signal -- ./serve       a snapshot whenever it is sent SIGUSR2
+  memtrack run --snapshot-on signal -- ./serve       a snapshot whenever this command is sent SIGUSR2
 
-The file is written while the program runs: if the program is killed, the last half second may be missing (more on an
-overloaded machine); exec and _exit lose nothing. Children write FILE.PID. Without --host, a program that takes no CUDA
-memory leaves no file. For dynamically linked programs on Linux with glibc.
+The file is written while the program runs, by a process of this command: nothing is lost however the program ends.
+Children are recorded into FILE.PID. Without --host, a program that takes no CUDA memory leaves no file. For dynamically
+linked programs on Linux with glibc.
 Exit codes: the program's own, or 128 + N if signal N ended it; 126 if it cannot be run or the output cannot be
 written, 127 if it was not found, 2 wrong usage.")]
 pub(crate) struct RunArgs {
@@ -79,6 +79,6 @@ pub(crate) enum SnapshotOn {
     Oom,
     /// The program ends
     Exit,
-    /// The program was sent SIGUSR2
+    /// This command was sent SIGUSR2, and the program does not handle it
     Signal,
 }

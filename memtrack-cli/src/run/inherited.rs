@@ -47,6 +47,19 @@ fn is_ignored(signal: libc::c_int) -> bool {
     }
 }
 
+/// Returns whether the command was started with SIGPIPE ignored.
+pub(super) fn ignores_pipe() -> bool {
+    STATE.load(Ordering::Relaxed) & PIPE_IGNORED != 0
+}
+
+/// Returns the variables by which a service manager names this process as the one that it has started.
+pub(super) fn variables_of_service() -> Vec<&'static str> {
+    let here = std::process::id().to_string();
+    let mut names = vec!["LISTEN_PID", "WATCHDOG_PID"];
+    names.retain(|name| std::env::var(name).is_ok_and(|pid| pid == here));
+    names
+}
+
 /// Makes the program start with the state that the command was started with.
 ///
 /// A closed standard error stays `/dev/null`, since messages of memtrack in the program would otherwise go into the first

@@ -12,7 +12,7 @@ use memtrack_core::__ReplacingFile as ReplacingFile;
 use std::ffi::{CStr, CString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -51,10 +51,21 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let own = cache.map(|cache| cache.join("memtrack"));
+    // A program that root starts may become another user and start programs, into which the loader preloads the libraries too.
+    let (own, last) = match own {
+        Some(own) if rustix::process::getuid().is_root() && !is_open_to_others(&own) => (None, Some(own)),
+        own => (own, None),
+    };
     let temporary = env::temp_dir().join(format!("memtrack-{}", rustix::process::getuid().as_raw()));
     let nameable =
         |path: &PathBuf| !path.as_os_str().as_bytes().iter().any(|byte| b" \t\n:;$".contains(byte));
-    own.into_iter().chain([temporary]).filter(nameable)
+    own.into_iter().chain([temporary]).chain(last).filter(nameable)
+}
+
+/// Returns whether other users can reach a folder, as far as it exists.
+fn is_open_to_others(folder: &Path) -> bool {
+    let is_open = |folder: &Path| fs::metadata(folder).map_or(true, |data| data.mode() & 0o001 != 0);
+    folder.ancestors().all(is_open)
 }
 
 /// The values that `$LIB` has with glibc: each distribution uses one of these.
@@ -103,9 +114,9 @@ fn loader_finds(probe: &Path) -> bool {
     message.ends_with(b"file too short")
 }
 
-/// Ensures that the folder exists, and that no other user can write to it.
+/// Ensures that the folder exists, that others can read it, and that no other user can write to it.
 fn ensure_private_folder(folder: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
+    match fs::DirBuilder::new().mode(0o755).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -113,6 +124,10 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o022 != 0 {
         return Err(io::Error::other("it belongs to another user, or others can write to it"));
+    }
+    if found.mode() & 0o055 != 0o055 {
+        // The umask, or an earlier version, has closed it.
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     }
     Ok(())
 }
@@ -123,7 +138,9 @@ fn install(folder: &Path, name: &str, library: &[u8]) -> io::Result<PathBuf> {
     }
     ensure_private_folder(folder)?;
     let path = folder.join(format!("{name}-{:08x}.so", crc32fast::hash(library)));
-    if fs::read(&path).is_ok_and(|there| there == library) {
+    // Its name contains the checksum of its content, it appeared complete, and no other user can write to the folder: reading
+    // it would take a millisecond.
+    if fs::symlink_metadata(&path).is_ok_and(|there| there.is_file() && there.len() == library.len() as u64) {
         return Ok(path);
     }
     let mut file = ReplacingFile::create(&path)?;

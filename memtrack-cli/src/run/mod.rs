@@ -1,8 +1,17 @@
-//! Starts a program with the preload libraries, and waits until it ends.
+//! Starts a program with the preload libraries, and records it.
+//!
+//! - `program`, `library`, `inherited`: what is checked and prepared before the program starts
+//! - `wait`: starts the program, waits for it as a shell does, and forwards signals
+//! - `collector`: the process that writes the recordings, and the channel to it
+//! - `reporter`: snapshots and reports while the program runs; `kept`: which snapshots stay
+//! - `outcome`: the report at the end; `holds`: who held the memory
 
-pub(crate) mod census;
+pub(crate) mod collector;
 pub(crate) mod holds;
 pub(crate) mod inherited;
+mod kept;
 pub(crate) mod library;
+mod outcome;
 pub(crate) mod program;
+mod reporter;
 pub(crate) mod wait;

@@ -6,8 +6,8 @@
 
 use crate::error::CliError;
 use crate::neighbours::{self, read_head};
-use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::elf::{DT_STRSZ, DT_STRTAB, DynamicTag, EM_AARCH64, EM_X86_64, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -93,6 +93,41 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
         }
     }
     Ok(())
+}
+
+/// Returns the sanitizer with which a program is built; `None` if there is none. The runtimes of sanitizers replace the
+/// heap's functions themselves, and most refuse to start after a preloaded library.
+pub(crate) fn sanitizer(path: &Path) -> Option<&'static str> {
+    let mut file = File::open(path).ok()?;
+    let data = ReadCache::new(&mut file);
+    let names = dynamic_names(&data).ok()??;
+    let sanitizers = [
+        ("AddressSanitizer", ["libasan.so", "__asan_init"]),
+        ("ThreadSanitizer", ["libtsan.so", "__tsan_init"]),
+        ("MemorySanitizer", ["libmsan.so", "__msan_init"]),
+        ("LeakSanitizer", ["liblsan.so", "__lsan_init"]),
+    ];
+    let has = |name: &str| names.windows(name.len()).any(|window| window == name.as_bytes());
+    sanitizers.into_iter().find_map(|(sanitizer, names)| names.into_iter().any(has).then_some(sanitizer))
+}
+
+/// Returns the names that a 64-bit ELF file refers to: of libraries and of symbols. `None` if it is linked statically.
+fn dynamic_names<'data>(data: impl ReadRef<'data>) -> object::Result<Option<&'data [u8]>> {
+    let header = FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let segments = header.program_headers(endian, data)?;
+    for segment in segments {
+        let Some(entries) = segment.dynamic(endian, data)? else { continue };
+        let value = |tag: DynamicTag| {
+            let entry = entries.iter().find(|entry| entry.d_tag(endian) == tag);
+            entry.map(|entry| entry.d_val(endian))
+        };
+        let (Some(address), Some(bytes)) = (value(DT_STRTAB), value(DT_STRSZ)) else { return Ok(None) };
+        return Ok(segments
+            .iter()
+            .find_map(|segment| segment.data_range(endian, data, address, bytes).ok()?));
+    }
+    Ok(None)
 }
 
 /// Returns whether there is no file of this name.

@@ -4,14 +4,42 @@
 //! **Why not `exec` the program?** The command has to report the recordings when the program has ended.
 #![allow(unsafe_code)]
 
-use std::io;
+use super::collector::CollectorProcess;
+use super::inherited;
+use crate::Streams;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-/// The signals that are forwarded to the program.
-const FORWARDED: [i32; 6] =
-    [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// The largest number of a signal.
+const LAST_SIGNAL: i32 = 64;
+
+/// Returns whether a signal is forwarded to the program: every signal that another process sends for a reason, but not
+/// those that report an error of the command itself, or the end of its child, and not those that the C library keeps for
+/// itself.
+fn is_forwarded(signal: i32) -> bool {
+    const OWN: [i32; 10] = [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGCHLD,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGSYS,
+    ];
+    const OF_C_LIBRARY: [i32; 2] = [32, 33];
+    !OWN.contains(&signal) && !OF_C_LIBRARY.contains(&signal)
+}
+
+/// Returns the signals that are forwarded.
+fn forwarded() -> impl Iterator<Item = i32> {
+    (1..=LAST_SIGNAL).filter(|&signal| is_forwarded(signal))
+}
 
 /// The program's process id; 0 before the program is started and after it has ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -27,28 +55,138 @@ pub(crate) struct ExitedProgram {
     pub(crate) status: ExitStatus,
 }
 
-/// Runs the program until it ends.
+/// Whether `SIGUSR2` requests a snapshot instead of being forwarded, and whether one was requested.
+static TAKES_SNAPSHOTS: AtomicBool = AtomicBool::new(false);
+static SNAPSHOT_REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Runs the program until it ends, and prints what the collector sends meanwhile. With `takes_snapshots`, `SIGUSR2` requests
+/// a snapshot from the collector.
 ///
 /// # Errors
 /// Fails when the program cannot be started.
-pub(crate) fn run(command: &mut Command) -> io::Result<ExitedProgram> {
+pub(crate) fn run(
+    command: &mut Command,
+    collector: &mut CollectorProcess,
+    takes_snapshots: bool,
+    streams: &mut Streams<'_>,
+) -> io::Result<ExitedProgram> {
     EARLY.store(0, Ordering::SeqCst);
-    let before = FORWARDED.map(forward);
+    TAKES_SNAPSHOTS.store(takes_snapshots, Ordering::SeqCst);
+    let before: Vec<_> = forwarded().map(|signal| (signal, forward(signal))).collect();
     let previous_child_action = wait_for_children();
-    let ended = command.spawn().and_then(|mut program| {
-        PROGRAM.store(program.id() as i32, Ordering::SeqCst);
-        send_early(program.id() as i32);
-        let ended = program.wait();
+    let ended = start(command).and_then(|process| {
+        PROGRAM.store(process as i32, Ordering::SeqCst);
+        collector.program_started(process);
+        send_early(process as i32);
+        let ended = wait_for(process, collector, streams);
         PROGRAM.store(0, Ordering::SeqCst);
-        Ok(ExitedProgram { process: program.id(), status: ended? })
+        Ok(ExitedProgram { process, status: ended? })
     });
-    for (signal, before) in FORWARDED.into_iter().zip(before) {
+    for (signal, before) in before {
         // SAFETY: restores an action that `sigaction` returned.
         unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) };
     }
     // SAFETY: restores an action that `sigaction` returned.
     unsafe { libc::sigaction(libc::SIGCHLD, &previous_child_action, std::ptr::null_mut()) };
     ended
+}
+
+/// Starts the program, and returns its process id.
+fn start(command: &mut Command) -> io::Result<u32> {
+    let of_service = inherited::variables_of_service();
+    if of_service.is_empty() {
+        // The program is waited for by its id.
+        return command.spawn().map(|program| program.id());
+    }
+    // These variables contain the program's own process id, which is known only after the fork.
+    let (mut errors, mut errors_of_child) = io::pipe()?;
+    // SAFETY: the process has one thread, so that the child can do whatever this process could.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            for name in of_service {
+                command.env(name, std::process::id().to_string());
+            }
+            let error = std::os::unix::process::CommandExt::exec(command);
+            let _ = errors_of_child.write_all(&error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
+            // SAFETY: ends the child without the handlers and buffers of the command.
+            unsafe { libc::_exit(127) }
+        }
+        child => {
+            drop(errors_of_child);
+            let mut error = [0; 4];
+            match errors.read_exact(&mut error) {
+                // The pipe was closed by `exec`.
+                Err(_) => Ok(child as u32),
+                Ok(()) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(error))),
+            }
+        }
+    }
+}
+
+/// Returns the program's exit status if it has ended.
+fn try_wait(process: u32) -> io::Result<Option<ExitStatus>> {
+    let mut status = 0;
+    // SAFETY: the call writes to a local variable.
+    match unsafe { libc::waitpid(process as i32, &mut status, libc::WNOHANG) } {
+        0 => Ok(None),
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            error => Err(error),
+        },
+        _ => Ok(Some(ExitStatus::from_raw(status))),
+    }
+}
+
+/// Waits until the program ends.
+fn wait_for(
+    program: u32,
+    collector: &mut CollectorProcess,
+    streams: &mut Streams<'_>,
+) -> io::Result<ExitStatus> {
+    // SAFETY: the call returns a new descriptor, or an error (before Linux 5.3).
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, program, 0) } as i32;
+    // SAFETY: the descriptor was just opened and belongs to nothing else.
+    let handle = (handle >= 0).then(|| unsafe { OwnedFd::from_raw_fd(handle) });
+    let (mut is_heard, mut has_explained) = (true, false);
+    loop {
+        if SNAPSHOT_REQUESTED.swap(false, Ordering::SeqCst) {
+            if catches(program, libc::SIGUSR2) {
+                send(program as i32, libc::SIGUSR2);
+                if !std::mem::replace(&mut has_explained, true) {
+                    let text = "memtrack: SIGUSR2 will make no snapshot: the program handles it itself";
+                    // The exit status is the program's, so a failure to write to standard error is ignored.
+                    let _ = writeln!(streams.stderr, "{text}");
+                }
+            } else {
+                collector.request_snapshot();
+            }
+        }
+        let readable = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // Without the program's descriptor, `try_wait` is called twenty times a second. A signal may arrive just before the call.
+        let timeout = if handle.is_some() && !TAKES_SNAPSHOTS.load(Ordering::SeqCst) { -1 } else { 50 };
+        // A negative descriptor is ignored.
+        let channel = if is_heard { collector.descriptor() } else { -1 };
+        let mut polled = [readable(handle.as_ref().map_or(-1, AsRawFd::as_raw_fd)), readable(channel)];
+        // SAFETY: two structures, which exist until the call returns.
+        unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout) };
+        if polled[1].revents != 0 {
+            is_heard = collector.receive(streams);
+        }
+        if (polled[0].revents != 0 || handle.is_none())
+            && let Some(status) = try_wait(program)?
+        {
+            return Ok(status);
+        }
+    }
+}
+
+/// Returns whether a process has a handler for a signal.
+fn catches(process: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal - 1) != 0
 }
 
 /// Sets the default action of SIGCHLD and returns the previous action: while SIGCHLD is ignored, the kernel does not
@@ -75,7 +213,10 @@ fn forward(signal: i32) -> libc::sigaction {
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut before);
-        if before.sa_sigaction != libc::SIG_IGN {
+        // Rust's runtime ignores SIGPIPE; the program was not asked to.
+        let is_ignored = before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE
+            || signal == libc::SIGPIPE && inherited::ignores_pipe();
+        if !is_ignored {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -87,14 +228,22 @@ fn forward(signal: i32) -> libc::sigaction {
 
 extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid `info`.
-    let is_from_terminal = unsafe { (*info).si_code == libc::SI_KERNEL };
-    // The terminal sends its signals to the program too.
-    if is_from_terminal {
+    let (is_from_kernel, sender) = unsafe { ((*info).si_code == libc::SI_KERNEL, (*info).si_pid()) };
+    // The terminal sends its signals to the program too. A closed pipe of the command is none of its concern.
+    if is_from_kernel || signal == libc::SIGPIPE && sender == std::process::id() as i32 {
+        if STOPS.contains(&signal) {
+            // SAFETY: stops this process, as the signal would have: the shell waits for that.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        }
+        return;
+    }
+    if signal == libc::SIGUSR2 && TAKES_SNAPSHOTS.load(Ordering::SeqCst) {
+        SNAPSHOT_REQUESTED.store(true, Ordering::SeqCst);
         return;
     }
     match PROGRAM.load(Ordering::SeqCst) {
         0 => {
-            EARLY.fetch_or(1 << signal, Ordering::SeqCst);
+            EARLY.fetch_or(1 << (signal - 1), Ordering::SeqCst);
             // Another thread may have stored the program in between, and then found no early signal to send.
             let program = PROGRAM.load(Ordering::SeqCst);
             if program > 0 {
@@ -105,10 +254,13 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     }
 }
 
+/// The signals of job control.
+const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
 /// Sends the early signals to the program, each once.
 fn send_early(program: i32) {
     let early = EARLY.swap(0, Ordering::SeqCst);
-    FORWARDED.into_iter().filter(|signal| early & 1 << signal != 0).for_each(|signal| send(program, signal));
+    forwarded().filter(|signal| early & 1 << (signal - 1) != 0).for_each(|signal| send(program, signal));
 }
 
 /// Sends a signal to the program. This function is async-signal-safe.
@@ -140,7 +292,11 @@ mod tests {
         };
         // SAFETY: the closure only makes calls that are allowed after a fork.
         unsafe { command.pre_exec(signal_the_command) };
-        let ended = run(&mut command).expect("sleep can be started");
+        let (mut input, mut text) = (io::empty(), Vec::new());
+        let mut errors = Vec::new();
+        let mut streams = Streams { stdin: &mut input, stdout: &mut text, stderr: &mut errors };
+        let ended = run(&mut command, &mut CollectorProcess::ended(), false, &mut streams);
+        let ended = ended.expect("sleep can be started");
         assert_eq!(ended.status.signal(), Some(libc::SIGUSR2), "it slept to the end");
     }
 }

@@ -26,6 +26,9 @@ pub struct Part {
     /// Events after this tick are in this part or a later one; the part begins with the blocks that were live at this
     /// tick.
     pub since_ticks: u64,
+    /// Whether the part begins with exactly the state after the events of all earlier parts, and contains all others: then
+    /// `since_ticks` excludes none of its events.
+    pub is_exact: bool,
     /// The sums over the events of all earlier parts.
     pub devices: Vec<DeviceStatistics>,
 }
@@ -193,7 +196,7 @@ impl OpeningState {
             insert(segment_to_event(segment), false);
         }
         // Memory that was freed while the tables were read was live too; its free has the same properties.
-        let is_after = |event: &Event| event.ticks > part.since_ticks;
+        let is_after = |event: &Event| part.is_exact || event.ticks > part.since_ticks;
         for event in snapshot.events.iter().filter(is_after) {
             let (of_segments, began) = match event.action {
                 Action::Alloc => (false, None),
@@ -204,8 +207,8 @@ impl OpeningState {
                 Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => continue,
             };
             let is_first = known[usize::from(of_segments)].insert((event.device, event.address));
-            if let Some(action) =
-                began.filter(|_| is_first && !event.flags.contains(EventFlags::UNKNOWN_BLOCK))
+            if let Some(action) = began
+                .filter(|_| !part.is_exact && is_first && !event.flags.contains(EventFlags::UNKNOWN_BLOCK))
             {
                 let (ticks, scope, thread) = (part.since_ticks, ScopeId::NONE, ThreadId::NONE);
                 insert(
@@ -299,6 +302,7 @@ mod tests {
             recording: 7,
             number,
             first: 1,
+            is_exact: false,
             since_ticks: (number - 1) * 30,
             devices: counts.values().copied().collect(),
         };

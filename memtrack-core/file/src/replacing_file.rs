@@ -26,7 +26,7 @@ impl ReplacingFile {
     /// replaced and the link stays. A replaced file keeps its mode, without write access for others.
     ///
     /// # Errors
-    /// Fails when `target` is a folder or has no file name, or its folder is missing or not writable.
+    /// Fails when `target` is a folder, a device, a pipe or a socket, or has no file name, or its folder is missing or not writable.
     ///
     /// Only the owner may write a new file, regardless of the umask: tools that unpickle a file execute its content. A
     /// file that is named as a pickle is also readable only by the owner.
@@ -47,6 +47,12 @@ impl ReplacingFile {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
         }
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        if target.symlink_metadata().is_ok_and(|data| !data.is_file()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a regular file, and no other is replaced",
+            ));
+        }
         let name = target.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         loop {

@@ -8,25 +8,14 @@ use std::hash::BuildHasher;
 
 /// Returns the blocks and segments that were allocated and not freed, sorted by device and address. Each mapping into an
 /// expandable segment counts as a segment.
-pub(super) fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
+pub fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
     let mut blocks: HashMap<(DeviceId, u64), LiveBlock, foldhash::fast::RandomState> = HashMap::default();
     let mut segments: HashMap<(DeviceId, u64), Segment, foldhash::fast::RandomState> = HashMap::default();
     for event in events.iter() {
         let place = (event.device, event.address);
         match event.action {
             Action::Alloc => {
-                let block = LiveBlock {
-                    device: event.device,
-                    address: event.address,
-                    size_bytes: event.size_bytes,
-                    stream: event.stream,
-                    stack: event.stack,
-                    scope: event.scope,
-                    ticks: event.ticks,
-                    flags: event.flags,
-                    pending_free: false,
-                };
-                blocks.insert(place, block);
+                blocks.insert(place, block_of(&event));
             }
             Action::FreeRequested => {
                 if let Some(block) = blocks.get_mut(&place) {
@@ -37,16 +26,7 @@ pub(super) fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
                 blocks.remove(&place);
             }
             Action::SegmentAlloc | Action::SegmentMap => {
-                let segment = Segment {
-                    device: event.device,
-                    address: event.address,
-                    size_bytes: event.size_bytes,
-                    stream: event.stream,
-                    stack: event.stack,
-                    ticks: event.ticks,
-                    is_expandable: event.action == Action::SegmentMap,
-                };
-                segments.insert(place, segment);
+                segments.insert(place, segment_of(&event));
             }
             Action::SegmentFree | Action::SegmentUnmap => {
                 segments.remove(&place);
@@ -61,8 +41,36 @@ pub(super) fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
     (blocks, segments)
 }
 
+/// Returns the block that an event allocated.
+pub fn block_of(event: &Event) -> LiveBlock {
+    LiveBlock {
+        device: event.device,
+        address: event.address,
+        size_bytes: event.size_bytes,
+        stream: event.stream,
+        stack: event.stack,
+        scope: event.scope,
+        ticks: event.ticks,
+        flags: event.flags,
+        pending_free: false,
+    }
+}
+
+/// Returns the segment that an event allocated or mapped.
+pub fn segment_of(event: &Event) -> Segment {
+    Segment {
+        device: event.device,
+        address: event.address,
+        size_bytes: event.size_bytes,
+        stream: event.stream,
+        stack: event.stack,
+        ticks: event.ticks,
+        is_expandable: event.action == Action::SegmentMap,
+    }
+}
+
 /// Counts the events per device. A sampled block that represents others counts once.
-pub(super) fn count_events(events: &EventTable) -> Vec<DeviceStatistics> {
+pub fn count_events(events: &EventTable) -> Vec<DeviceStatistics> {
     let mut devices = HashMap::new();
     events.iter().for_each(|event| count_event(&mut devices, &event));
     let mut devices: Vec<_> = devices.into_values().collect();

@@ -328,6 +328,21 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
+    /// Ends the recording like [`Self::finish`], but without the live blocks and segments, which readers compute from the
+    /// events; and without the counts per device if `statistics` is empty.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn finish_from_events(mut self, statistics: &[DeviceStatistics]) -> io::Result<W> {
+        if !statistics.is_empty() {
+            self.push_json(chunk::STATISTICS, statistics)?;
+        }
+        self.raw.clear();
+        self.push(chunk::DONE);
+        self.write_chunks()?;
+        Ok(self.output)
+    }
+
     /// Calls `write`, and then writes all of its chunks to the operating system at once.
     pub fn write_together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.is_gathering = true;

@@ -294,6 +294,12 @@ impl Options {
         self.host_heap
     }
 
+    /// Returns whether small blocks of the host heap may be sampled.
+    #[doc(hidden)]
+    pub fn samples_host_heap(&self) -> bool {
+        self.host_heap && self.sample_threshold_bytes > 0
+    }
+
     /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics. After panics
     /// that may be caught, it is written only if this takes less than a fiftieth of the time. The file is replaced
     /// atomically. A forked child writes to `path.PID`. Only the first 100 children do so, and the number of further
@@ -392,9 +398,8 @@ impl Options {
         if self.host_heap && !running.host_heap && heap_is_reported {
             lost.push("its host heap is not recorded".to_owned());
         }
-        let into = running.output.as_ref()?.display();
         let what = lost.join(", and ");
-        (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
+        (!lost.is_empty()).then(|| format!("`memtrack run` records this program; {what}"))
     }
 
     /// Returns the share of the threads' processor time that recording may take, or 0 if there is no budget.

@@ -35,3 +35,27 @@ fn is_privileged() -> bool {
 fn is_privileged() -> bool {
     false
 }
+
+/// Returns whether the limit of the process's address space leaves room for the recorder's tables. They are larger than most
+/// such limits, and an allocation of the recorder that fails would end the program.
+#[cfg(target_os = "linux")]
+pub fn has_address_space() -> bool {
+    const ROOM_BYTES: u64 = 256 << 20;
+    // SAFETY: the call fills a local variable.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_AS, &mut limit) != 0 || limit.rlim_cur == libc::RLIM_INFINITY {
+            return true;
+        }
+        limit.rlim_cur
+    };
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    limit.saturating_sub(pages * 4096) >= ROOM_BYTES
+}
+
+/// On other systems the limit is not known.
+#[cfg(not(target_os = "linux"))]
+pub fn has_address_space() -> bool {
+    true
+}

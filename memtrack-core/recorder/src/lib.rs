@@ -11,6 +11,7 @@
 //! - `accounts`: exact sums for tests with limits; `operators`: what programs report about their operators.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
+//! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
 //!   not know about memtrack.
 //!
@@ -30,6 +31,9 @@ pub mod operators;
 pub mod reentry;
 pub mod scope;
 mod shared_map;
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod shared_memory;
 pub mod signals;
 pub mod stack;
 pub mod switch;

@@ -84,6 +84,12 @@ pub fn print(message: impl fmt::Display) {
 /// Prints `NAME: MESSAGE` on stderr, for another library of memtrack.
 pub fn print_as(name: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected() {
+        // The command prints it: the program has no message of ours.
+        let text = message.to_string();
+        return crate::shared_memory::append(&crate::shared_memory::log::Record::Message(&text));
+    }
     write_to_stderr(format!("{name}: {message}\n").as_bytes());
 }
 
@@ -144,24 +150,6 @@ fn write_to_stderr(mut bytes: &[u8]) {
             }
         }
     });
-}
-
-/// Prints a complete line, given in parts, in one write. May be called in a signal handler: it takes no lock, does not
-/// allocate, and preserves `errno`.
-#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
-pub fn print_in_signal_handler<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
-    let parts =
-        parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: every thread has an `errno`, and the parts are valid.
-    unsafe {
-        let errno = *libc::__errno_location();
-        crate::signals::without_write_signals(|| {
-            if let StderrState::Ready = poll_stderr() {
-                libc::writev(libc::STDERR_FILENO, parts.as_ptr(), PARTS as libc::c_int);
-            }
-        });
-        *libc::__errno_location() = errno;
-    }
 }
 
 #[cfg(unix)]

@@ -94,7 +94,6 @@ fn a_signal_requests_a_snapshot_and_others_reach_the_program() {
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
 }
 
-/// Covers a handler that the program installs before memtrack installs one, and a handler that it installs afterwards.
 #[test]
 fn a_program_that_handles_the_signal_keeps_its_handler() {
     for when in ["before", "after"] {
@@ -105,9 +104,8 @@ fn a_program_that_handles_the_signal_keeps_its_handler() {
         assert_eq!(waiting.line(), "handled", "{when}");
         let output = waiting.end();
         assert!(output.status.success(), "{when}: {}", stderr_text(&output));
-        let is_reported =
-            stderr_text(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
-        assert_eq!(is_reported, when == "before", "{}", stderr_text(&output));
+        let text = stderr_text(&output);
+        assert!(text.contains("SIGUSR2 will make no snapshot: the program handles it itself"), "{text}");
         assert_eq!(bench.files(), ["handler"], "{when}");
         assert_work(&bench.path("handler"), true);
     }

@@ -20,7 +20,7 @@ fn every_end_of_a_program_leaves_a_recording() {
                 let output =
                     bench.run_until_recorded(name, &[], &[PLAIN, "signal", &signal.to_string()], &[]);
                 assert_eq!(output.status.code(), Some(128 + signal), "{}", stderr_text(&output));
-                assert_work(&bench.path(name), false);
+                assert_work(&bench.path(name), true);
             });
         }
     });
@@ -32,8 +32,7 @@ fn a_crash_leaves_a_recording_up_to_the_crash() {
     let bench = Bench::new();
     let output = bench.run_until_recorded("crashed", &[], &[PLAIN, "crash"], &[]);
     assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{}", stderr_text(&output));
-    assert!(stderr_text(&output).contains("before signal 11 ended it"), "{}", stderr_text(&output));
-    assert_work(&bench.path("crashed"), false);
+    assert_work(&bench.path("crashed"), true);
 }
 
 #[test]
@@ -52,26 +51,18 @@ fn frees_by_exit_handlers_are_recorded() {
     assert_eq!(large.count(), 2);
 }
 
-/// The thread that writes the recording does not survive a fork: in the child, each thread keeps one unfinished chunk and writes
-/// its full chunks itself. A thread that fills a chunk while another thread writes puts it into a queue, which may hold two
-/// chunks and one more per thread.
+/// What hooks have written is read after the process has ended.
 #[test]
-fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() {
-    const COUNT: usize = 20_000;
+fn a_killed_forked_child_loses_no_events() {
+    const COUNT: usize = 15_000;
     const THREADS: usize = 2;
-    const CHUNK_EVENTS: usize = 4_096;
     let bench = Bench::new();
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork_and_be_killed", &COUNT.to_string()]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("forked"), true);
     let name = &bench.files()[1];
     let (child, report) = load(&bench.path(name));
-    assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
-    assert!(stderr_text(&output).contains(&format!("{name} is incomplete")), "{}", stderr_text(&output));
-    // An incomplete recording cannot prove that a limit was never exceeded.
-    let checked = memtrack_tests::verbs::run(&["check", "--max-peak", "1TiB"], &bench.path(name));
-    let verdict = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(checked.status.code() == Some(1) && verdict.contains("at least"), "{verdict}");
+    assert!(report.complete, "{report:?}");
     let events = |thread| {
         let rows = child.events.rows_of(DeviceId(0));
         rows.filter(|&row| child.events.thread[row] == thread && child.events.size_bytes[row] == 512).count()
@@ -80,11 +71,10 @@ fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() 
     threads.sort_unstable();
     threads.dedup();
     assert_eq!(threads.len(), THREADS, "{threads:?}");
-    let counts: Vec<usize> = threads.into_iter().map(events).collect();
     // Each allocation is recorded as a block and a segment.
-    assert!(counts.iter().all(|&count| count <= 2 * COUNT), "{counts:?}");
-    let lost = THREADS * 2 * COUNT - counts.iter().sum::<usize>();
-    assert!(lost <= (2 * THREADS + 2) * CHUNK_EVENTS, "{lost} of {}", THREADS * 2 * COUNT);
+    let counts: Vec<usize> = threads.into_iter().map(events).collect();
+    let dropped: u64 = child.devices.iter().map(|counts| counts.dropped).sum();
+    assert_eq!(counts.iter().sum::<usize>() + dropped as usize, THREADS * 2 * COUNT, "{counts:?}");
 }
 
 #[test]
@@ -113,8 +103,8 @@ fn exec_loses_no_events() {
     assert!(output.status.success());
     let files = bench.files();
     assert_eq!(files.len(), 2, "{files:?}");
-    // No events of the last half second are lost, and the driver's readings are recorded too.
-    assert_work(&bench.path("first"), false);
+    // No events are lost, and the driver's readings are recorded too.
+    assert_work(&bench.path("first"), true);
     assert!(!load(&bench.path("first")).0.driver.is_empty());
     assert_work(&bench.path(&files[1]), true);
     let text = stderr_text(&output);
@@ -125,7 +115,7 @@ fn exec_loses_no_events() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "list", "--", PLAIN, "exec_list"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    assert_work(&bench.path("list"), false);
+    assert_work(&bench.path("list"), true);
     let sizes: Vec<u64> =
         load(&bench.path(&bench.files()[1])).0.blocks.iter().map(|block| block.size_bytes).collect();
     assert_eq!(sizes.len(), 8);
@@ -148,7 +138,7 @@ fn an_end_without_exit_handlers_loses_no_events() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "short", "--", PLAIN, "end_at_once", "9"]);
     assert_eq!(output.status.code(), Some(9));
-    assert_work(&bench.path("short"), false);
+    assert_work(&bench.path("short"), true);
 
     // Children that end without exit handlers: the first starts to record after the fork, and the second is forked while its
     // parent records.
@@ -170,19 +160,4 @@ fn a_vforked_child_does_not_disturb_its_parent() {
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("parent"), true);
     assert_work(&bench.path(&bench.files()[1]), true);
-}
-
-#[test]
-fn the_possible_loss_of_a_killed_program_is_reported() {
-    let bench = Bench::new();
-    let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
-    assert_eq!(output.status.code(), Some(137));
-    assert!(
-        stderr_text(&output).contains(
-            "/killed; the last half second before signal 9 ended it may be missing, and more if the machine was \
-             overloaded\n"
-        ),
-        "{}",
-        stderr_text(&output)
-    );
 }

@@ -1,11 +1,10 @@
-//! A program with more rights than its caller ignores memtrack's environment variables: it does not write the files that they
-//! name.
+//! A program with more rights than its caller ignores memtrack's environment variables: it does not open the shared memory that
+//! they name.
 
 use crate::books::start;
-use memtrack_core::cuda::run::OUTPUT;
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::record_segment_alloc;
-use memtrack_tests::{child, requirements};
+use memtrack_tests::{child, memtrack, requirements};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -32,7 +31,7 @@ fn prints_at_secure() {
     not(programs_with_rights),
     ignore = "needs root, and a temporary folder that gives rights to programs"
 )]
-fn a_privileged_program_writes_no_file_that_the_environment_names() {
+fn a_privileged_program_is_not_recorded() {
     if !requirements::can_give_rights() {
         println!("skipped: the tests were built by root, and are not run by root");
         return;
@@ -44,14 +43,19 @@ fn a_privileged_program_writes_no_file_that_the_environment_names() {
     // Copied by a separate process: if this process wrote the file, a child that another test starts meanwhile would inherit the
     // descriptor, and a file that is open for writing cannot be executed.
     child::ends_well(Command::new("cp").arg(test.get_program()).arg(&program));
-    // Runs the program with this mode; returns its output, and whether it wrote the file.
+    let command = folder.path().join("memtrack");
+    child::ends_well(Command::new("cp").arg(memtrack()).arg(&command));
+    // Runs the program with this mode under `memtrack run`; returns its output, and whether it was recorded.
     let run = |mode: u32| {
         fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
         let file = folder.path().join(format!("{mode:o}.memtrack"));
-        let output = Command::new(&program)
+        let output = Command::new(&command)
+            .args(["run", "-o"])
+            .arg(&file)
+            .arg("--")
+            .arg(&program)
             .args(test.get_args())
-            .env(OUTPUT, &file)
-            .env("MEMTRACK_RUN_COMMAND", std::process::id().to_string())
+            .env("XDG_CACHE_HOME", folder.path().join(format!("cache{mode:o}")))
             .current_dir("/")
             .uid(NOBODY)
             .gid(NOBODY)
@@ -60,7 +64,7 @@ fn a_privileged_program_writes_no_file_that_the_environment_names() {
         (printed.unwrap_or_else(|error| error.to_string()), file.exists())
     };
     std::os::unix::fs::chown(&program, None, Some(OTHER_GROUP)).unwrap();
-    assert_eq!(run(0o755), ("0".to_owned(), true), "an unprivileged program writes the file");
+    assert_eq!(run(0o755), ("0".to_owned(), true), "an unprivileged program is recorded");
     let privileged = run(0o2755);
     assert_eq!(privileged, ("1".to_owned(), false));
 }

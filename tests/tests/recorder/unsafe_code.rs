@@ -7,9 +7,13 @@ use std::fs;
 use std::path::Path;
 
 /// Folders, the files in them that use `unsafe`, and the purpose of that use.
-const FILES: [(&str, &str, &str); 24] = [
+const FILES: [(&str, &str, &str); 26] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
-    ("memtrack-cli/src/run", "inherited library wait", "reads before `main`; a query to the loader; signals"),
+    (
+        "memtrack-cli/src/run",
+        "collector inherited library wait",
+        "forks; reads before `main`; a query to the loader; signals",
+    ),
     (
         "memtrack-cli/preload/src",
         "ends heap lib private_heap tls",
@@ -30,15 +34,17 @@ const FILES: [(&str, &str, &str); 24] = [
         "arrays contexts host ipc memory mod physical pools procedures",
         "the driver's C functions",
     ),
-    (
-        "memtrack-core/cuda/src/run",
-        "census dumps heap mod unhooked",
-        "signals, exit handlers, a shared page, system calls",
-    ),
+    ("memtrack-core/cuda/src/run", "census heap mod unhooked", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
     ("memtrack-core/recorder/src", "guarded_file message signals terminal", "system calls"),
+    ("memtrack-core/collector/src", "system", "descriptors of processes"),
+    (
+        "memtrack-core/recorder/src/shared_memory",
+        "arena log mod region",
+        "memory that other processes map too",
+    ),
     ("memtrack-core/recorder/src", "shared_map", "the pairs of a locked shard"),
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (

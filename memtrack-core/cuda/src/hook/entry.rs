@@ -140,7 +140,7 @@ fn info_of(address: *const c_void) -> libc::Dl_info {
 }
 
 /// Returns the load address of the binary that contains an address; null if there is none.
-fn binary_of(address: *const c_void) -> *const c_void {
+pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
     info_of(address).dli_fbase
 }
 

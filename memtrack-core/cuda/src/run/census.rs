@@ -1,31 +1,17 @@
-//! Counts the programs that are not recorded. No process knows the total, so each appends a byte to a file of the
-//! command, which reports the counts at its end. There are three files: for programs that begin a recording, whose number
-//! is limited; for programs into which no library can be preloaded; and for programs whose environment does not contain
-//! the library. A program of the last two kinds is counted by the process that starts it.
+//! Counts the programs that are not recorded, in the command's shared memory: those into which no library can be
+//! preloaded, and those whose environment does not contain the library. The process that starts such a program counts it.
 
-use super::{BEGAN_FILE, MAX_PROCESSES, OUTPUT, PROCESSES, REFUSED_FILE, WITHOUT_LIBRARY_FILE};
-use memtrack_recorder::environment;
+use super::MEMORY;
+use memtrack_recorder::shared_memory::count_unrecorded_program;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The path of the file that counts programs without preloading; leaked, because a program may be started in a signal
-/// handler.
-static REFUSED_PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// The path of the file that counts programs whose environment does not contain the library; leaked too.
-static WITHOUT_LIBRARY_PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// The file name of the preload library, without its folder; leaked too.
+/// The file name of the preload library, without its folder; leaked, because a program may be started in a signal handler.
 static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
 /// Prepares the counting when the preload library is loaded.
 pub(super) fn prepare() {
-    for (name, path) in [(REFUSED_FILE, &REFUSED_PATH), (WITHOUT_LIBRARY_FILE, &WITHOUT_LIBRARY_PATH)] {
-        if let Some(file) = file_path(name) {
-            path.store(file.into_raw(), Ordering::Release);
-        }
-    }
     if let Some(name) = library_name() {
         LIBRARY.store(name.into_raw(), Ordering::Release);
     }
@@ -43,37 +29,6 @@ fn library_name() -> Option<CString> {
         CStr::from_ptr(found.dli_fname).to_bytes()
     };
     CString::new(path.rsplit(|&byte| byte == b'/').next()?).ok()
-}
-
-fn file_path(name: &str) -> Option<CString> {
-    let folder = environment::variable(PROCESSES)?;
-    CString::new(Path::new(&folder).join(name).as_os_str().as_bytes()).ok()
-}
-
-/// Counts this program as one that begins a recording; returns `false` if the limit is exceeded.
-pub(super) fn may_begin() -> bool {
-    let max_processes =
-        environment::text(MAX_PROCESSES).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    match file_path(BEGAN_FILE).and_then(|file| append_byte(&file)) {
-        Some(number) => number <= max_processes,
-        // The command has ended, or this process runs as another user.
-        None => true,
-    }
-}
-
-/// Appends a byte to a file; returns the file's new length.
-fn append_byte(file: &CStr) -> Option<u64> {
-    // SAFETY: a C string and a byte; the descriptor was opened here.
-    unsafe {
-        let file = libc::open(file.as_ptr(), libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC);
-        if file < 0 {
-            return None;
-        }
-        let written = libc::write(file, b".".as_ptr().cast(), 1);
-        let end = libc::lseek(file, 0, libc::SEEK_CUR);
-        libc::close(file);
-        if written == 1 { u64::try_from(end).ok() } else { None }
-    }
 }
 
 /// The program to start, as the call specifies it.
@@ -97,11 +52,7 @@ pub type Environment = Option<*const *const c_char>;
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
 pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment) {
-    let refused_path = REFUSED_PATH.load(Ordering::Acquire);
-    if refused_path.is_null() {
-        return;
-    }
-    // SAFETY: the paths were leaked above, and the caller guarantees the rest. Every thread has an `errno`.
+    // SAFETY: the caller guarantees the arguments. Every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
         let mut room = [0; MAX_PATH_BYTES];
@@ -111,11 +62,10 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
             Started::Open(file) => descriptor_path(file, &mut room),
         };
         if !path.is_null() && libc::access(path, libc::X_OK) == 0 {
-            let without_library_path = WITHOUT_LIBRARY_PATH.load(Ordering::Acquire);
             if refuses_preloading(path) {
-                append_byte(CStr::from_ptr(refused_path));
-            } else if !without_library_path.is_null() && environment.is_some_and(|list| !has_library(list)) {
-                append_byte(CStr::from_ptr(without_library_path));
+                count_unrecorded_program(true);
+            } else if environment.is_some_and(|list| !has_library(list)) {
+                count_unrecorded_program(false);
             }
         }
         *libc::__errno_location() = errno;
@@ -125,8 +75,8 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
 /// The size of the buffer for a path; longer paths are not checked.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// Returns whether a program that is started with this environment loads the library and finds the path of its
-/// recording.
+/// Returns whether a program that is started with this environment loads the library and finds the command's shared
+/// memory.
 ///
 /// # Safety
 /// `list` must be null, which means an empty environment, or a list of C strings that ends with null.
@@ -135,7 +85,7 @@ unsafe fn has_library(mut list: *const *const c_char) -> bool {
     if library.is_null() {
         return true;
     }
-    let (mut is_loaded, mut has_output) = (false, false);
+    let (mut is_loaded, mut has_memory) = (false, false);
     // SAFETY: the name is a static string, and the list ends with null.
     unsafe {
         let library = CStr::from_ptr(library).to_bytes();
@@ -144,13 +94,13 @@ unsafe fn has_library(mut list: *const *const c_char) -> bool {
             if let Some(libraries) = variable.strip_prefix(b"LD_PRELOAD=") {
                 let mut libraries = libraries.split(|byte| b" :".contains(byte));
                 is_loaded = libraries.any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(library));
-            } else if variable.strip_prefix(OUTPUT.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
-                has_output = true;
+            } else if variable.strip_prefix(MEMORY.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
+                has_memory = true;
             }
             list = list.add(1);
         }
     }
-    is_loaded && has_output
+    is_loaded && has_memory
 }
 
 /// Returns the first file that a shell would find by this name; null if there is none.

@@ -4,11 +4,25 @@
 
 use memtrack_recorder::{host, switch};
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Returns whether calls of the heap are recorded.
 #[inline(always)]
 pub fn is_on() -> bool {
     switch::is_on(switch::HOST)
+}
+
+/// Whether the allocator does not report the sizes of its blocks.
+static WITHOUT_SIZES: AtomicBool = AtomicBool::new(false);
+
+/// Sets that the allocator does not report the sizes of its blocks. Must be called before recording begins.
+pub fn set_without_sizes() {
+    WITHOUT_SIZES.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether the allocator does not report the sizes of its blocks, so that every block must be recorded.
+pub(super) fn is_without_sizes() -> bool {
+    WITHOUT_SIZES.load(Ordering::Relaxed)
 }
 
 /// Records an allocation; null means that it failed.

@@ -1,43 +1,43 @@
 //! The hook's part in `memtrack run`: the command puts its settings in the environment, and the first hooked call of
-//! each process that inherits them starts recording. A process that never calls the driver does nothing at all.
+//! each process that inherits them starts recording, into the command's shared memory. A process that never calls the
+//! driver does nothing but map the beginning of that memory.
 //!
 //! Not API: only the `memtrack` command and its preload library use it.
 #![allow(unsafe_code)]
 
 #[doc(hidden)]
 pub mod census;
-mod dumps;
 #[doc(hidden)]
 pub mod heap;
-mod kept;
 mod unhooked;
 
 use super::hook;
 use memtrack_recorder::environment;
-use memtrack_recorder::recorder::report_hook::{self, SYMBOL_TIME};
-use memtrack_recorder::recorder::{Options, driver_readings, exit, session, set_internal_code, with_room};
+use memtrack_recorder::recorder::{Options, driver_readings, session, set_internal_code, with_room};
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::loaded_modules;
-use memtrack_recorder::{message, reentry};
-use memtrack_report::analysis::holds::log_text;
-use std::ffi::{CStr, OsStr, OsString, c_void};
-use std::path::{Path, PathBuf};
+use memtrack_recorder::{reentry, shared_memory};
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use census::{Environment, Started};
 pub use memtrack_model::run_protocol::*;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
+static IN_PRELOADED_LIBRARY: AtomicBool = AtomicBool::new(false);
 
-/// Prepares recording when the preload library is loaded. The library will call [`on_library_unload`] when the process
-/// exits, after the handlers of `atexit`, so that frees in the program's own handlers are recorded too.
+/// Prepares recording when the preload library is loaded.
 ///
 /// If the host's heap is to be recorded, recording starts here, otherwise at the first hooked call.
 pub fn on_library_load() {
-    ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
-    message::remember_destination();
-    exit::set_handled_elsewhere();
+    IN_PRELOADED_LIBRARY.store(true, Ordering::Relaxed);
+    let _inside = reentry::enter();
+    if !connect() {
+        // The command has ended, or this program has other rights or another root.
+        REQUESTED.store(true, Ordering::Relaxed);
+        return;
+    }
     unhooked::prepare();
     census::prepare();
     if wants_heap() {
@@ -52,24 +52,16 @@ pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
 
-/// Writes the recording when the preload library is unloaded because the process exits.
+/// Called when the process exits.
 pub fn on_library_unload() {
-    // A panic must not cross into C; its message has been printed by then.
-    let _no_cancellation = CancellationBlocked::now();
-    let _ = std::panic::catch_unwind(|| {
-        with_room(dumps::at_exit);
-        exit::write_at_exit();
-        with_room(unhooked::warn);
-    });
+    hook::stop_readings();
+    with_room(unhooked::note_driver);
 }
 
-/// Writes the recording so far before an `exec`, or an exit without handlers.
+/// Called before an `exec`, or an exit without handlers.
 pub fn before_the_end() {
     let _no_cancellation = CancellationBlocked::now();
-    let _ = std::panic::catch_unwind(|| {
-        exit::flush();
-        with_room(unhooked::warn_in_first_process);
-    });
+    let _ = std::panic::catch_unwind(|| with_room(unhooked::note_driver));
 }
 
 /// Counts a program that is about to be started, or to replace this one, if it cannot be recorded.
@@ -89,9 +81,9 @@ pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
 }
 
-/// Returns whether [`on_library_unload`] will be called.
-pub(crate) fn ends_with_library() -> bool {
-    ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
+/// Returns the load address of the binary that contains an address; null if there is none.
+pub fn binary_of(address: *const c_void) -> *const c_void {
+    hook::binary_of(address)
 }
 
 /// Starts recording if the environment requests it. Every hooked call calls this; after the first it costs one load.
@@ -108,7 +100,13 @@ fn start_if_requested() {
     if REQUESTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    if hook::is_in_place() { begin() } else { unhooked::warn() }
+    let _inside = reentry::enter();
+    // The library has connected when it was loaded; a program that links memtrack connects here.
+    let is_connected = IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) || connect();
+    if !is_connected {
+        return;
+    }
+    if hook::is_in_place() { begin() } else { unhooked::note_driver() }
 }
 
 /// Makes the recorder take a reading of the driver before each snapshot.
@@ -116,34 +114,34 @@ fn attach_to_recorder() {
     driver_readings::set_reader(hook::read_on_this_thread);
 }
 
-/// Starts recording if the environment requests it.
+/// Connects with the command's shared memory, if the environment names it.
+fn connect() -> bool {
+    if !environment::has_address_space() {
+        return false;
+    }
+    let path = environment::variable(MEMORY).and_then(|path| CString::new(path.as_bytes()).ok());
+    path.is_some_and(|path| shared_memory::connect(&path))
+}
+
+/// Starts recording.
 fn begin() {
     attach_to_recorder();
     let _inside = reentry::enter();
-    let Some(requested) = environment::variable(OUTPUT) else { return };
-    let is_first = is_started_by_command();
-    if !is_first && !census::may_begin() {
+    if !shared_memory::has_arena() {
         return;
     }
-    let Some(output) = reserve_name(Path::new(&requested), is_first) else { return };
-    let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
     let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
-    let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
-    let options = number(MAX_BYTES).map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
-    let mut options = options;
+    let mut options = Options::new().context(context);
+    if heap::is_without_sizes() {
+        options = options.exact();
+    }
     (options.under_run, options.host_heap) = (true, wants_heap());
-    if ends_with_library() {
+    if IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) {
         hide_internal_frames();
     }
-    options.report_on_oom = true;
-    report_hook::set_formatter(|snapshot, context| {
-        log_text(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
-    });
     let _signals_blocked = SignalsBlocked::now();
-    match session::start(&options) {
-        Ok(_) => dumps::begin(&output, &environment::text(SNAPSHOT_ON).unwrap_or_default()),
-        Err(error) => message::print(format_args!("nothing is recorded: {error}")),
-    }
+    // Fails only for outputs, of which there are none.
+    let _ = session::start(&options);
 }
 
 /// Hides memtrack's own frames: in the preload library, which has no symbols, they carry no information.
@@ -153,37 +151,4 @@ fn hide_internal_frames() {
     {
         set_internal_code(own.start..own.end);
     }
-}
-
-/// Returns whether this is the process that the command started, and not a child of that process.
-fn is_started_by_command() -> bool {
-    number(COMMAND_PID) == Some(u64::from(std::os::unix::process::parent_id()))
-}
-
-/// Creates the file of the recording under a name that neither another process of the run uses, nor this process before
-/// an `exec`. Returns the name.
-fn reserve_name(requested: &Path, is_first: bool) -> Option<PathBuf> {
-    let with_suffixes = |suffixes: &[u32]| {
-        let mut name: OsString = requested.into();
-        for suffix in suffixes {
-            name.push(OsStr::new(&format!(".{suffix}")));
-        }
-        PathBuf::from(name)
-    };
-    let pid = std::process::id();
-    let plain = is_first.then(|| with_suffixes(&[]));
-    let numbered = (1..1000).map(|count| with_suffixes(&[pid, count]));
-    let others = std::iter::once(with_suffixes(&[pid])).chain(numbered);
-    plain.into_iter().chain(others).find(|name| {
-        let mut options = std::fs::File::options();
-        // Only the owner may write the file, regardless of the program's umask.
-        std::os::unix::fs::OpenOptionsExt::mode(options.read(true).write(true).create_new(true), 0o644);
-        let created = options.open(name);
-        // The session reports a file that cannot be created for another reason.
-        created.is_ok_and(|_| true) || !name.exists()
-    })
-}
-
-fn number(name: &str) -> Option<u64> {
-    environment::text(name)?.parse().ok()
 }

@@ -43,6 +43,14 @@ pub(super) fn known_or_loaded() -> Vec<Module> {
     }
 }
 
+/// Reports the newest list of binaries to the command, if recording goes to shared memory.
+#[cfg(target_os = "linux")]
+pub(super) fn log_all() {
+    for module in known_or_loaded() {
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(&module));
+    }
+}
+
 /// Returns the binaries loaded now; in a forked child, those on its parent's list that are still loaded, and those
 /// through whose code its stacks went.
 pub(super) fn loaded() -> Vec<Module> {

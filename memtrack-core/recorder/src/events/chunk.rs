@@ -5,45 +5,66 @@
 use super::sync::{AtomicU32, Ordering, UnsafeCell, hold, release};
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::ptr::NonNull;
 
 /// A buffer for a fixed number of values, filled from the front by one thread.
 ///
 /// Invariant: the slots below `len` were written before `len` was stored and are never written again.
 pub(crate) struct Chunk<T> {
-    len: AtomicU32,
-    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    len: NonNull<AtomicU32>,
+    slots: NonNull<[UnsafeCell<MaybeUninit<T>>]>,
+    /// Whether the memory is a page that the command frees, and not from the heap.
+    is_shared: bool,
 }
 
 // SAFETY: slots below `len` are only read, by any thread, after an acquiring load of `len`; the slot at `len` is
 // accessed by the one appending thread alone (the contract of `push`).
 unsafe impl<T: Copy + Send + Sync> Sync for Chunk<T> {}
-// SAFETY: a chunk owns its events.
+// SAFETY: a chunk owns its events, or is the only one in its page.
 unsafe impl<T: Copy + Send> Send for Chunk<T> {}
 
 impl<T: Copy> Chunk<T> {
     /// Creates an empty chunk of `capacity` slots. The slots are not initialized, so their pages take memory only when
     /// events are appended.
     pub(crate) fn new(capacity: u32) -> Self {
-        hold(capacity as usize * size_of::<T>());
-        Self {
-            len: AtomicU32::new(0),
-            slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
-        }
+        Self::on_heap(0, (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect())
+    }
+
+    fn on_heap(len: u32, slots: Box<[UnsafeCell<MaybeUninit<T>>]>) -> Self {
+        hold(slots.len() * size_of::<T>());
+        let len = NonNull::from(Box::leak(Box::new(AtomicU32::new(len))));
+        Self { len, slots: NonNull::from(Box::leak(slots)), is_shared: false }
+    }
+
+    /// Creates an empty chunk in a page of shared memory: the length at `len`, and `capacity` slots at `slots`.
+    ///
+    /// # Safety
+    /// The memory must be valid as long as the chunk exists, and this must be the only chunk in it.
+    pub(crate) unsafe fn in_page(len: NonNull<AtomicU32>, slots: NonNull<T>, capacity: usize) -> Self {
+        Self { len, slots: NonNull::slice_from_raw_parts(slots.cast(), capacity), is_shared: true }
+    }
+
+    #[inline(always)]
+    fn length(&self) -> &AtomicU32 {
+        // SAFETY: valid as long as the chunk exists.
+        unsafe { self.len.as_ref() }
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> &[UnsafeCell<MaybeUninit<T>>] {
+        // SAFETY: as above; the slots are changed only through their cells.
+        unsafe { self.slots.as_ref() }
     }
 
     /// Creates a full chunk that contains these events.
     pub(crate) fn filled(events: Vec<T>) -> Self {
-        hold(events.len() * size_of::<T>());
-        let len = AtomicU32::new(events.len() as u32);
-        Self {
-            len,
-            slots: events.into_iter().map(|event| UnsafeCell::new(MaybeUninit::new(event))).collect(),
-        }
+        let len = events.len() as u32;
+        Self::on_heap(len, events.into_iter().map(|event| UnsafeCell::new(MaybeUninit::new(event))).collect())
     }
 
     /// Returns the number of events that the chunk can hold.
     pub(crate) fn capacity(&self) -> u32 {
-        self.slots.len() as u32
+        self.slots().len() as u32
     }
 
     /// Appends an event; `false` when the chunk is full.
@@ -52,25 +73,25 @@ impl<T: Copy> Chunk<T> {
     /// Only one thread at a time may call this for a chunk.
     #[inline(always)]
     pub(crate) unsafe fn push(&self, event: T) -> bool {
-        let len = self.len.load(Ordering::Relaxed);
-        let Some(slot) = self.slots.get(len as usize) else { return false };
+        let len = self.length().load(Ordering::Relaxed);
+        let Some(slot) = self.slots().get(len as usize) else { return false };
         // SAFETY: readers access only slots below `len`, and the caller is the only writer.
         slot.with_mut(|slot| unsafe {
             (*slot).write(event);
         });
-        self.len.store(len + 1, Ordering::Release);
+        self.length().store(len + 1, Ordering::Release);
         true
     }
 
     /// Returns whether the chunk is full.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.len.load(Ordering::Relaxed) as usize == self.slots.len()
+        self.length().load(Ordering::Relaxed) as usize == self.slots().len()
     }
 
     /// Returns the number of events so far.
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire) as usize
+        self.length().load(Ordering::Acquire) as usize
     }
 
     /// Iterates over the events in these rows.
@@ -78,7 +99,7 @@ impl<T: Copy> Chunk<T> {
     /// # Panics
     /// Panics when there are fewer events so far.
     pub(crate) fn iter_rows(&self, rows: Range<usize>) -> impl DoubleEndedIterator<Item = T> {
-        let written = &self.slots[..self.len()];
+        let written = &self.slots()[..self.len()];
         // SAFETY: these slots were written before the length that was just acquired, and are never written again.
         written[rows].iter().map(|slot| slot.with(|slot| unsafe { (*slot).assume_init() }))
     }
@@ -100,6 +121,13 @@ impl<T: Copy> Chunk<T> {
 
 impl<T> Drop for Chunk<T> {
     fn drop(&mut self) {
-        release(self.slots.len() * size_of::<T>());
+        if self.is_shared {
+            return;
+        }
+        // SAFETY: both pointers came from boxes, and nothing borrows from the chunk any more.
+        unsafe {
+            release(self.slots.as_ref().len() * size_of::<T>());
+            drop((Box::from_raw(self.len.as_ptr()), Box::from_raw(self.slots.as_ptr())));
+        }
     }
 }

@@ -67,7 +67,7 @@ fn raw() -> u64 {
 }
 
 /// Returns the ticks and the nanoseconds since the Unix epoch, read together.
-pub(crate) fn reading() -> (u64, u64) {
+pub fn reading() -> (u64, u64) {
     let before = ticks();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let after = ticks();

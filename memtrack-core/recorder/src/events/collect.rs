@@ -49,6 +49,11 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
     }
 }
 
+/// Returns the head of the recording of another process, which `memtrack run` writes.
+pub fn meta_of_process(options: &Options, program: &str, pid: u32) -> Meta {
+    Meta { program: program.to_owned(), pid, ..meta(options, false) }
+}
+
 /// What to do with the ring's events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RingEvents {
@@ -190,7 +195,7 @@ impl Recorder {
             false => chunks.extend(ring.chunks()),
         }
         for state in threads::states() {
-            let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
+            let chunk = state.chunks[slot].load(std::sync::atomic::Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
                 // under the store's lock, which is held here: so the slot still owns a reference.
@@ -288,27 +293,31 @@ fn restore_freed_segments(segments: &mut Vec<Segment>, after: &[Run]) {
 
 /// Returns how the host's small blocks were sampled; `None` if the options allow no sampling.
 fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> {
-    let may_sample = options.wants_host_heap() && options.sample_threshold_bytes > 0;
-    let host = &sums[0];
-    may_sample.then(|| Sampling {
-        unrecorded_blocks: host.allocations.saturating_sub(host.tracked),
-        unrecorded_bytes: host.allocated_bytes.saturating_sub(host.tracked_bytes),
-        ..host::sampling_so_far()
+    options.samples_host_heap().then(|| {
+        let Sampling { unrecorded_blocks, unrecorded_bytes, .. } = sums[0].unrecorded();
+        Sampling { unrecorded_blocks, unrecorded_bytes, ..host::sampling_so_far() }
     })
 }
 
 /// Returns the counts of a device; `None` for one without any events.
 fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<DeviceStatistics> {
+    let counts = statistics_of(slot, sums, kept, if slot == 0 { host::resident_bytes() } else { 0 })?;
+    Some(DeviceStatistics { recorded: kept + dropped, dropped, ..counts })
+}
+
+/// Returns the counts of a device slot, of whose events `kept` are in the recording; `None` for a device without any
+/// events. The heap's reserved bytes are the process's `resident_bytes`.
+pub fn statistics_of(slot: usize, sums: &Sums, kept: u64, resident_bytes: u64) -> Option<DeviceStatistics> {
     if *sums == Sums::default() && kept == 0 {
         return None;
     }
     let device = device_of(slot);
-    let reserved_bytes =
-        if device.is_host() { host::resident_bytes() } else { sums.reserved().max(0) as u64 };
+    let reserved_bytes = if device.is_host() { resident_bytes } else { sums.reserved().max(0) as u64 };
+    let recorded = sums.recorded.max(kept);
     Some(DeviceStatistics {
         device,
-        recorded: kept + dropped,
-        dropped,
+        recorded,
+        dropped: recorded - kept,
         allocated_bytes: sums.allocated_bytes,
         freed_bytes: sums.freed_bytes,
         allocations: sums.allocations,

@@ -129,6 +129,12 @@ impl DriverTable {
     fn count_omitted(&self, size_bytes: u64) {
         self.omitted[0].fetch_add(1, Ordering::Relaxed);
         self.omitted[1].fetch_add(size_bytes, Ordering::Relaxed);
+        #[cfg(target_os = "linux")]
+        {
+            use crate::shared_memory::{Counter, count};
+            count(Counter::OmittedDriverAllocations, 1);
+            count(Counter::OmittedDriverBytes, size_bytes);
+        }
     }
 
     /// Returns the number of allocations for which there was no room, and their bytes.
@@ -220,7 +226,7 @@ impl HookContext {
                 Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };
             let older = replaced.and_then(|_| self.recorder.segments.remove_from_driver(device, address));
             self.recorder.segments.insert_from_driver(segment);
-            let totals = &self.thread.state.slots[slot].totals;
+            let totals = self.thread.state.totals(slot);
             if let Some(old) = replaced {
                 // The old memory must have been freed, since its address was allocated again.
                 self.count_end(
@@ -235,7 +241,7 @@ impl HookContext {
             totals.count_segment(size_bytes);
             totals.count_alloc(size_bytes);
             self.thread.state.mark_device_used(slot);
-            let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+            let stack = if settings::allocations_keep_stacks() { stack } else { StackId::NONE };
             let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
             let thread = self.thread.thread_id();
             let event = Event {
@@ -280,7 +286,7 @@ impl HookContext {
             let Some(slot) = slot_of(device) else { return };
             // If it is not in the table, a pool has already reported that the segment was freed.
             let Some(held) = held else { return };
-            let totals = &self.thread.state.slots[slot].totals;
+            let totals = self.thread.state.totals(slot);
             totals.count_segment_free(allocation.size_bytes);
             let mut end = free_event(device, address, stamps[1], &entry_of(&held), stack);
             end.action =

@@ -131,8 +131,11 @@ impl Readings {
         let reading = DriverReading { tracked_bytes: u64::try_from(tracked).unwrap_or(0), ..reading };
         let mut stored = self.lock();
         stored.version += 1;
+        let mut new = Vec::new();
         let mut store = |moment| {
-            stored.readings.insert((reading.device, moment), DriverReading { moment, ..reading });
+            let reading = DriverReading { moment, ..reading };
+            stored.readings.insert((reading.device, moment), reading);
+            new.push(reading);
         };
         store(ReadingMoment::Last);
         if out_of_memory {
@@ -140,9 +143,15 @@ impl Readings {
         }
         let fullest = stored.readings.get(&(reading.device, ReadingMoment::Fullest));
         if fullest.is_none_or(|fullest| fullest.used_bytes() < reading.used_bytes()) {
-            let moment = ReadingMoment::Fullest;
-            stored.readings.insert((reading.device, moment), DriverReading { moment, ..reading });
+            let reading = DriverReading { moment: ReadingMoment::Fullest, ..reading };
+            stored.readings.insert((reading.device, reading.moment), reading);
+            new.push(reading);
         }
+        drop(stored);
+        #[cfg(target_os = "linux")]
+        new.iter().for_each(|reading| {
+            crate::shared_memory::append(&crate::shared_memory::log::Record::Driver(reading));
+        });
     }
 
     /// Returns the stored readings, by device and moment.

@@ -1,4 +1,5 @@
-//! Writes the recording at exit and on a panic, for programs that do not stop their monitors.
+//! Writes the recording at exit and on a panic, for programs that do not stop their monitors. At exit, the thread that writes a
+//! stream finishes it: the exiting thread may have interrupted the program's allocator, and only waits.
 //!
 //! **Why is the recording written on one of memtrack's separate stacks?** `exit` may be called on a thread with a stack
 //! of 16 KiB, `_exit` in a signal handler with 8. The thread's own stack is used only if it is known to have enough
@@ -9,7 +10,6 @@ use super::{RECORDER, fork, with_room};
 use crate::signals::CancellationBlocked;
 use crate::{message, reentry};
 use std::panic::PanicHookInfo;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, Once, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,7 @@ pub(super) fn install_handlers() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         #[cfg(unix)]
-        if !is_handled_elsewhere() {
-            at_exit::install();
-        }
+        at_exit::install();
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
@@ -31,62 +29,6 @@ pub(super) fn install_handlers() {
                     write_so_far(if is_fatal(info) { Trigger::LastPanic } else { Trigger::Panic });
                 }
             }));
-        }
-    });
-}
-
-static HANDLED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
-
-/// Sets that the CUDA library will call [`write_at_exit`], later than `atexit` handlers would run.
-#[cfg(feature = "cuda")]
-pub fn set_handled_elsewhere() {
-    HANDLED_ELSEWHERE.store(true, Ordering::Relaxed);
-}
-
-/// Returns whether [`write_at_exit`] will be called, so that no handler is needed here.
-#[cfg(unix)]
-fn is_handled_elsewhere() -> bool {
-    HANDLED_ELSEWHERE.load(Ordering::Relaxed)
-}
-
-/// Returns whether anything was recorded in this process: false in a new forked child.
-#[cfg(feature = "cuda")]
-pub fn is_recording() -> bool {
-    RECORDER.is_made()
-}
-
-/// Ends the recording because the process exits, and writes it.
-#[cfg(feature = "cuda")]
-pub fn write_at_exit() {
-    write_so_far(Trigger::Exit);
-}
-
-/// How long [`flush`] waits for the thread that has locked the stream: as long as an exit does, because on a busy
-/// machine that thread may not be scheduled for a while.
-#[cfg(feature = "cuda")]
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Updates the stream because the process may be about to end. May be called in a signal handler, which may have
-/// interrupted the recorder (then this does nothing) or the program's allocator (which is not used, because the preload
-/// library has its own). The stream thread does the work; a forked child has none and does the work itself, if the
-/// stream's lock becomes free. A child of `vfork`, which shares its parent's memory, does nothing.
-#[cfg(feature = "cuda")]
-pub fn flush() {
-    if !RECORDER.is_made() || reentry::is_inside() {
-        return;
-    }
-    let recorder = RECORDER.get();
-    if recorder.process != std::process::id() {
-        return;
-    }
-    let _no_cancellation = CancellationBlocked::now();
-    // Signal handlers may run on small stacks.
-    with_room(|| {
-        if fork::generation() > 0 {
-            let _inside = reentry::enter();
-            recorder.stream_all_chunks_within(FLUSH_TIMEOUT);
-        } else {
-            recorder.stream_thread.request_update(FLUSH_TIMEOUT);
         }
     });
 }
@@ -116,12 +58,27 @@ fn is_fatal(info: &PanicHookInfo<'_>) -> bool {
 /// of the process must not hang.
 fn write_so_far(trigger: Trigger) {
     let _no_cancellation = CancellationBlocked::now();
-    with_room(|| write_recording(trigger));
+    let is_exit = trigger == Trigger::Exit;
+    if is_exit && RECORDER.is_made() && RECORDER.get().same_memory.is_here() {
+        let stream_thread = &RECORDER.get().stream_thread;
+        if stream_thread.is_alive() {
+            return stream_thread.finish_at_exit(EXIT_TIMEOUT);
+        }
+    }
+    let timeout = if is_exit && !reentry::is_inside() { EXIT_TIMEOUT } else { Duration::ZERO };
+    with_room(|| write_recording(trigger, timeout));
 }
 
-fn write_recording(trigger: Trigger) {
+/// Ends the recording because the process exits, on the thread that writes the stream.
+pub(super) fn write_on_stream_thread() {
+    write_recording(Trigger::Exit, EXIT_TIMEOUT);
+}
+
+/// How long the end of the process waits for the recording: for its disk, and for threads that hold its locks.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn write_recording(trigger: Trigger, timeout: Duration) {
     let is_exit = trigger == Trigger::Exit;
-    let timeout = Duration::from_secs(if is_exit && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
     if fork::generation() > 0 && !RECORDER.is_made() {
         // A forked child without events leaves no file.

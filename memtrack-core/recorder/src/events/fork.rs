@@ -143,4 +143,5 @@ extern "C" fn in_child() {
     super::threads::reset_after_fork();
     super::current_thread::reset_after_fork();
     crate::host::reset_after_fork();
+    super::hooks::resume_after_fork();
 }

@@ -13,7 +13,7 @@ use super::current_thread::{CurrentThread, InHook};
 use super::kits::{self, Kit};
 use super::live::{InsertResult, LiveEntry};
 use super::ring::CHUNK_EVENTS;
-use super::threads::{Slot, slot_of};
+use super::threads::slot_of;
 use super::{RECORDER, Recorder, settings};
 use crate::signals::CancellationBlocked;
 use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
@@ -21,8 +21,9 @@ use crate::stack::{intern, separate_stack};
 use crate::{reentry, scope, switch};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The capacity of the first chunk of a thread; each further chunk is twice as large, up to [`CHUNK_EVENTS`].
 pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
@@ -102,8 +103,19 @@ impl Hook {
 /// process, as do the threads that may have held their locks.
 #[cold]
 fn stop_in_copy() -> Option<Hook> {
-    switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
+    const STOPPED: u32 = switch::EVENTS | switch::HOST | switch::OPERATORS;
+    STOPPED_IN_COPY.fetch_or(switch::all() & STOPPED, Ordering::Relaxed);
+    switch::set(STOPPED, false);
     None
+}
+
+/// The switches that [`stop_in_copy`] turned off.
+static STOPPED_IN_COPY: AtomicU32 = AtomicU32::new(0);
+
+/// Turns recording on again in a forked child, if a fork handler of another library, which was called before memtrack's, has
+/// allocated memory.
+pub(super) fn resume_after_fork() {
+    switch::set(STOPPED_IN_COPY.swap(0, Ordering::Relaxed), true);
 }
 
 impl HookContext {
@@ -230,7 +242,7 @@ impl HookContext {
         let newest = &self.thread.local().newest_ticks;
         let InsertResult { ticks, replaced, is_tracked } =
             self.recorder.live.insert(device, address, block, newest);
-        let totals = &self.thread.state.slots[slot].totals;
+        let totals = self.thread.state.totals(slot);
         if !is_tracked && device.is_host() && size_bytes < settings::sample_threshold_bytes() {
             totals.count_alloc(size_bytes);
             return false;
@@ -242,7 +254,7 @@ impl HookContext {
         totals.count_alloc(size_bytes);
         totals.count_tracked(size_bytes);
         self.thread.state.mark_device_used(slot);
-        let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+        let stack = if settings::allocations_keep_stacks() { stack } else { StackId::NONE };
         let action = Action::Alloc;
         let thread = self.thread.thread_id();
         self.event(
@@ -311,7 +323,7 @@ impl HookContext {
     /// earlier.
     #[inline(always)]
     pub(super) fn count_end(self, slot: usize, mut event: Event, block: &LiveEntry) {
-        let totals = &self.thread.state.slots[slot].totals;
+        let totals = self.thread.state.totals(slot);
         if block.pending_free {
             totals.count_completed(block.size_bytes);
             event.action = Action::FreeCompleted;
@@ -352,7 +364,7 @@ impl HookContext {
                 pending_free: false,
             };
             let known = block.unwrap_or(unknown);
-            let totals = &self.thread.state.slots[slot].totals;
+            let totals = self.thread.state.totals(slot);
             totals.count_free(known.size_bytes);
             totals.count_pending(known.size_bytes);
             let event = free_event(device, address, ticks, &known, stack);
@@ -379,7 +391,7 @@ impl HookContext {
             // Segments are not in the table and use its shards only for their order: updating an address returns a
             // stamp.
             let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
-            let totals = &self.thread.state.slots[slot].totals;
+            let totals = self.thread.state.totals(slot);
             match action {
                 Action::SegmentAlloc | Action::SegmentMap => totals.count_segment(size_bytes),
                 Action::SegmentFree | Action::SegmentUnmap => totals.count_segment_free(size_bytes),
@@ -401,43 +413,69 @@ impl HookContext {
             return;
         }
         event.thread = self.thread.thread_id();
-        let slot = &self.thread.state.slots[slot];
-        slot.totals.count_recorded();
-        let chunk = slot.chunk.load(Ordering::Relaxed);
+        self.thread.state.totals(slot).count_recorded();
+        let place = &self.thread.state.chunks[slot];
+        let chunk = place.load(Ordering::Relaxed);
         // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
         // thread pushes to it.
         let pushed = unsafe { chunk.as_ref().is_some_and(|chunk| chunk.push(event)) };
         if !pushed {
-            self.next_chunk(event, slot);
+            self.next_chunk(event, place);
         }
         // A chunk is passed to the ring as soon as it is full, not one event later.
         // SAFETY: as above, and `next_chunk` leaves a chunk in the slot.
         else if unsafe { (*chunk).is_full() } {
-            self.replace_chunk(event.device, slot);
+            self.replace_chunk(event.device, place);
         }
     }
 
     #[cold]
-    fn next_chunk(self, event: Event, slot: &Slot) {
-        self.replace_chunk(event.device, slot);
-        let chunk = slot.chunk.load(Ordering::Relaxed);
-        // SAFETY: `replace_chunk` left a fresh chunk in the slot, and this thread is its only writer.
-        unsafe { (*chunk).push(event) };
+    fn next_chunk(self, event: Event, place: &AtomicPtr<Chunk<Event>>) {
+        self.replace_chunk(event.device, place);
+        let chunk = place.load(Ordering::Relaxed);
+        // SAFETY: `replace_chunk` left a fresh chunk there, or null, and this thread is its only writer.
+        if let Some(chunk) = unsafe { chunk.as_ref() } {
+            // SAFETY: as above.
+            unsafe { chunk.push(event) };
+        }
     }
 
     /// Passes the full chunk to the ring (and the stream) and replaces it by a new one.
     #[cold]
-    fn replace_chunk(self, device: DeviceId, slot: &Slot) {
+    fn replace_chunk(self, device: DeviceId, place: &AtomicPtr<Chunk<Event>>) {
         let _no_cancellation = CancellationBlocked::now();
-        let old = slot.chunk.load(Ordering::Relaxed);
-        // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is converted back once, here.
+        let old = place.load(Ordering::Relaxed);
+        // SAFETY: a pointer there came from `Arc::into_raw` below and is converted back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
+        self.recorder.live.shrink_some_shards();
+        #[cfg(target_os = "linux")]
+        if crate::shared_memory::is_connected() {
+            // The command has the full page. If there is no other page, the event is lost, and the command counts it.
+            place.store(shared_chunk(), Ordering::Release);
+            return;
+        }
         let before = full.as_ref().map_or(0, |full| full.capacity());
         let capacity = next_capacity(before, &self.recorder.filling_events);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        self.recorder.live.shrink_some_shards();
-        self.recorder.store_full_chunk(device, full, || slot.chunk.store(fresh, Ordering::Release));
+        self.recorder.store_full_chunk(device, full, || place.store(fresh, Ordering::Release));
     }
+}
+
+/// Returns a chunk in a page of shared memory, from `Arc::into_raw`; null if there is no page.
+#[cfg(target_os = "linux")]
+#[cold]
+fn shared_chunk() -> *mut Chunk<Event> {
+    use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, arena, page_content};
+    let page = arena().and_then(|arena| arena.take_page(PageKind::Events));
+    let chunk = page.and_then(|page| {
+        let slots = NonNull::new(page_content(page.as_ptr()).cast())?;
+        // SAFETY: the page was just taken, stays mapped, and has room for this many events after its header.
+        Some(unsafe {
+            let len = NonNull::from(&page.as_ref().len);
+            Chunk::in_page(len, slots, EVENTS_PER_PAGE)
+        })
+    });
+    chunk.map_or(std::ptr::null_mut(), |chunk| Arc::into_raw(Arc::new(chunk)).cast_mut())
 }
 
 /// A free in progress: it has a stamp, and its block was removed from the table, but its event is not written yet.

@@ -267,6 +267,8 @@ impl LiveTable {
     #[cold]
     fn count_untracked(&self, device: DeviceId) {
         self.untracked.fetch_add(1, Ordering::Relaxed);
+        #[cfg(target_os = "linux")]
+        crate::shared_memory::count(crate::shared_memory::Counter::UntrackedBlocks, 1);
         if device.is_host() {
             // From now on blocks may be allocated and freed without events.
             host::counted_peak::begin();

@@ -107,6 +107,8 @@ fn mark_now(name: &str) {
         let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
         newest.set(ticks);
         let row = LoggedMark { ticks, thread: inside.thread.thread_id(), name };
+        #[cfg(target_os = "linux")]
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Mark(ticks, row.thread, name));
         lock_log().push(row);
     });
 }

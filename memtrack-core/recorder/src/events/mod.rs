@@ -31,7 +31,8 @@ mod oom;
 pub(crate) mod operators;
 mod order;
 mod pace;
-mod parts;
+#[doc(hidden)]
+pub mod parts;
 pub mod report_hook;
 mod ring;
 mod same_memory;
@@ -58,21 +59,25 @@ pub use allocated::{Allocated, allocated_at};
 pub use barrier::wait_for_hooks;
 pub(crate) use caller::{begin_accounts, loaded_binaries};
 pub use caller::{clock_so_far, stack_here, stacks_so_far};
+pub use clock::reading as clock_now;
 pub use clock::{ns_per_tick, ticks};
+pub use collect::{meta_of_process, statistics_of};
 pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
 pub use current_thread::{note_scope_change, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
-#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
-pub use inherit::may_write_file;
 pub use marks::mark;
-#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+#[cfg(target_os = "linux")]
 pub use pace::Pace;
+#[cfg(target_os = "linux")]
+pub(crate) use scope_sums::scope_of_row;
 #[cfg(feature = "cuda")]
 pub use settings::set_internal_code;
 pub use settings::{sample_threshold_bytes, sampling, session as session_number};
 pub(crate) use thread_names::name_of as name_of_thread;
 pub(crate) use thread_sums::{Bounds, bounds};
+#[cfg(target_os = "linux")]
+pub(crate) use threads::add_shared_sums;
 pub use threads::{DEVICE_SLOTS, device_of, observed_sums, slot_of, sums};
 pub(crate) use threads::{ThreadState, states};
 pub use totals::Sums;
@@ -99,10 +104,6 @@ pub(crate) fn live_blocks() -> u64 {
 /// The state that all threads share.
 #[doc(hidden)]
 pub struct Recorder {
-    /// The id of the recorded process. A process with another id that reads this field shares the recorded process's
-    /// memory until it calls `exec`.
-    #[cfg(feature = "cuda")]
-    process: u32,
     same_memory: SameMemory,
     pub(crate) live: LiveTable,
     pub(crate) stacks: StackInterner,
@@ -138,9 +139,12 @@ struct Store {
 impl Recorder {
     fn new() -> Self {
         let is_streaming_child = session::is_streaming_child();
+        #[cfg(target_os = "linux")]
+        if generation() > 0 && crate::shared_memory::is_connected() {
+            binaries::log_all();
+            crate::scope::log_all();
+        }
         Self {
-            #[cfg(feature = "cuda")]
-            process: std::process::id(),
             same_memory: SameMemory::new(),
             live: LiveTable::new(),
             stacks: StackInterner::new(),

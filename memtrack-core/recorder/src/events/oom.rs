@@ -10,6 +10,8 @@ use super::{report_hook, session};
 use crate::message::print;
 use crate::reentry;
 pub use memtrack_model::OutOfMemory;
+#[cfg(target_os = "linux")]
+use memtrack_model::event::{DeviceId, StreamId};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,6 +109,8 @@ pub(super) fn report(oom: &OutOfMemory) {
         return;
     }
     let Some(_reporting) = ReportGuard::begin() else { return };
+    #[cfg(target_os = "linux")]
+    log(oom);
     catch_panic("saying who holds the memory", || report_hook::at_oom(oom));
     catch_panic("the dump at out of memory", || dump(oom));
     let mut observers: Vec<Arc<Observe>> = {
@@ -130,7 +134,31 @@ pub(crate) fn report_heap_refusal(requested_bytes: u64) {
         return;
     }
     let Some(_reporting) = ReportGuard::begin() else { return };
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected() {
+        // A heap may refuse millions of requests: the command reports a few, and a record per request would fill its memory.
+        static LOGGED: AtomicU64 = AtomicU64::new(0);
+        if LOGGED.fetch_add(1, Ordering::Relaxed) < MAX_LOGGED_REFUSALS {
+            log(&OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0));
+        }
+        return;
+    }
     catch_panic("saying who holds the heap", || report_hook::at_refusal(requested_bytes));
+}
+
+/// The maximum number of refused requests of the heap that are passed to the command.
+#[cfg(target_os = "linux")]
+const MAX_LOGGED_REFUSALS: u64 = 64;
+
+/// Passes the failed request to the command, if recording goes to shared memory.
+#[cfg(target_os = "linux")]
+fn log(oom: &OutOfMemory) {
+    use crate::shared_memory::{append, is_connected, log::Record};
+    if is_connected() {
+        let _inside = reentry::enter();
+        let scope = report_hook::scope_text();
+        append(&Record::OutOfMemory(oom, super::clock::ticks(), &scope));
+    }
 }
 
 fn dump(oom: &OutOfMemory) {

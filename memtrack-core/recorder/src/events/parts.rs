@@ -24,7 +24,7 @@ const MAX_UNFINISHED: u32 = 16;
 
 /// The file being written, and the older parts that are removed to make room for it.
 #[derive(Debug)]
-pub(super) struct PartFile {
+pub struct PartFile {
     file: GuardedFile,
     older: Option<OlderParts>,
 }
@@ -68,19 +68,22 @@ impl OlderParts {
 
 impl PartFile {
     /// Wraps the stream's only file, or its first part if the stream is bounded by `max_bytes`.
-    pub(super) fn first(file: File, max_bytes: Option<u64>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Fails when the system does not report the file's metadata.
+    pub fn first(file: File, max_bytes: Option<u64>) -> io::Result<Self> {
         let older =
             max_bytes.map(|max_bytes| OlderParts { max_bytes, reserved_bytes: 0, parts: VecDeque::new() });
         Ok(Self { file: GuardedFile::new(file)?, older })
     }
 
     /// Returns the number of bytes written.
-    pub(super) fn written(&self) -> u64 {
+    pub fn written(&self) -> u64 {
         self.file.written()
     }
 
     /// Returns the size at which a new part is due; `None` if the stream is a single file.
-    pub(super) fn due_bytes(&self) -> Option<u64> {
+    pub fn due_bytes(&self) -> Option<u64> {
         self.older.as_ref().map(|older| older.max_bytes / PARTS)
     }
 
@@ -91,7 +94,10 @@ impl PartFile {
 
     /// Creates the next part, which has a temporary name until it [takes its place](Self::take_place). From now on the
     /// next part removes older ones.
-    pub(super) fn next(&mut self, path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Fails when the file cannot be created, or the previous part is not at `path` any more.
+    pub fn next(&mut self, path: &Path) -> io::Result<Self> {
         if !self.is_at(path) {
             return Err(io::Error::other("the file was moved or replaced"));
         }
@@ -107,7 +113,10 @@ impl PartFile {
 
     /// Renames the `previous` part by adding its `number`, and moves this part to `path`, so that there is a file at
     /// `path` at every moment.
-    pub(super) fn take_place(&mut self, previous: &Self, number: u64, path: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Fails when the files cannot be renamed.
+    pub fn take_place(&mut self, previous: &Self, number: u64, path: &Path) -> io::Result<()> {
         let (new_part, aside) = (new_part_path(path), part_path(path, number));
         match fs::hard_link(path, &aside) {
             Ok(()) => {}
@@ -133,7 +142,7 @@ fn new_part_path(path: &Path) -> PathBuf {
 }
 
 /// Removes a new part that did not take its place.
-pub(super) fn remove_new_part(path: &Path) {
+pub fn remove_new_part(path: &Path) {
     // A file that cannot be removed only takes up space.
     let _ = fs::remove_file(new_part_path(path));
 }
@@ -191,6 +200,11 @@ impl Destination {
             ),
         ))
     }
+}
+
+/// Locks a new file, which marks it as in use until it is closed.
+pub fn lock_new_file(file: &File) {
+    try_lock(file);
 }
 
 /// Why a file must not be replaced.
@@ -262,6 +276,6 @@ fn is_unfinished_at(path: &Path) -> io::Result<bool> {
 }
 
 /// Returns a number for a stream's first part such that no existing file has the name of that part or of a later one.
-pub(super) fn free_number(path: &Path) -> u64 {
+pub fn free_number(path: &Path) -> u64 {
     part_numbers(path).into_iter().max().map_or(1, |most| most + 1)
 }

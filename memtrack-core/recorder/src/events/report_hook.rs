@@ -195,6 +195,12 @@ impl fmt::Display for CurrentScope {
     }
 }
 
+/// Returns the thread's current scope as [`CurrentScope`] formats it; empty outside of scopes.
+#[cfg(target_os = "linux")]
+pub(super) fn scope_text() -> String {
+    CurrentScope(scope::current_node()).to_string()
+}
+
 /// The maximum number of scopes printed in a path: the innermost ones.
 const MAX_PATH_NAMES: usize = 16;
 

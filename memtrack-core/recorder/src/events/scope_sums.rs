@@ -28,8 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Default)]
 struct ScopeCounters([AtomicU64; 2]);
 
-/// The rows of a device, by [`row_of`]: 1 MiB of address space, of which only the pages in use take memory.
-struct Table(Zeroed<ScopeCounters>);
+/// The rows of a device, by [`row_of`].
+enum Table {
+    /// 1 MiB of address space, of which only the pages in use take memory.
+    Private(Zeroed<ScopeCounters>),
+    /// In pages of shared memory.
+    #[cfg(target_os = "linux")]
+    Shared(shared::Pages),
+}
 
 /// The memory of a device's table.
 #[cfg(test)]
@@ -40,10 +46,78 @@ static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::n
 
 impl Table {
     fn new() -> Self {
+        #[cfg(target_os = "linux")]
+        if crate::shared_memory::is_connected() {
+            return Self::Shared(shared::Pages::new());
+        }
         internal_bytes::add(SCOPE_IDS * size_of::<ScopeCounters>());
         // SAFETY: rows are integers, for which zero is valid.
-        Self(unsafe { Zeroed::new(SCOPE_IDS) })
+        Self::Private(unsafe { Zeroed::new(SCOPE_IDS) })
     }
+
+    /// Returns a row of the table of `slot`; `None` if there is no memory for it.
+    #[inline]
+    fn row(&self, slot: usize, row: usize) -> Option<&ScopeCounters> {
+        match self {
+            Self::Private(rows) => Some(&rows[row]),
+            #[cfg(target_os = "linux")]
+            Self::Shared(pages) => pages.row(slot, row),
+        }
+    }
+}
+
+/// Rows in shared memory, which the command adds up.
+#[cfg(target_os = "linux")]
+mod shared {
+    use super::{SCOPE_IDS, ScopeCounters};
+    use crate::shared_memory::{PAGE_CONTENT_BYTES, PageKind, arena, page_content, set_number};
+    use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicPtr, Ordering};
+
+    /// The number of rows in a page.
+    const ROWS: usize = PAGE_CONTENT_BYTES / size_of::<ScopeCounters>();
+
+    /// The pages of a device; null where no scope of the page has allocated yet.
+    pub(super) struct Pages(Box<[AtomicPtr<ScopeCounters>]>);
+
+    impl Pages {
+        pub(super) fn new() -> Self {
+            Self((0..SCOPE_IDS.div_ceil(ROWS)).map(|_| AtomicPtr::new(null_mut())).collect())
+        }
+
+        #[inline]
+        pub(super) fn row(&self, slot: usize, row: usize) -> Option<&ScopeCounters> {
+            let page = self.0[row / ROWS].load(Ordering::Acquire);
+            let page = if page.is_null() { self.take(slot, row / ROWS) } else { page };
+            // SAFETY: null, or the rows of a page, which stay mapped.
+            unsafe { page.wrapping_add(row % ROWS).as_ref() }.filter(|_| !page.is_null())
+        }
+
+        #[cold]
+        fn take(&self, slot: usize, index: usize) -> *mut ScopeCounters {
+            let Some(page) = arena().and_then(|arena| arena.take_page(PageKind::None)) else {
+                return null_mut();
+            };
+            let rows: *mut ScopeCounters = page_content(page.as_ptr()).cast();
+            // SAFETY: the page was just taken, and zero is valid for its rows.
+            unsafe { rows.write_bytes(0, ROWS) };
+            match self.0[index].compare_exchange(null_mut(), rows, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    set_number(page, PageKind::ScopeSums, (slot * SCOPE_IDS + index * ROWS) as u64);
+                    rows
+                }
+                // Another thread was faster. The page stays unused.
+                Err(other) => other,
+            }
+        }
+    }
+}
+
+/// Returns the device slot and the scope of a row, whose number counts from the first row of all devices.
+#[cfg(target_os = "linux")]
+pub(crate) fn scope_of_row(number: u64) -> (usize, ScopeId) {
+    let (slot, row) = (number as usize / SCOPE_IDS, number as usize % SCOPE_IDS);
+    (slot, ScopeId(((row >> 2 | row << 14) % SCOPE_IDS) as u32))
 }
 
 /// Returns the index of a scope's row. Scopes with consecutive ids are on different cache lines, so that threads in
@@ -57,7 +131,9 @@ fn row_of(scope: ScopeId) -> usize {
 /// Adds to the sums of a scope, modulo 2^64, so that negative amounts can be added, too.
 #[inline]
 pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
-    let ScopeCounters([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
+    let Some(ScopeCounters([bytes_sum, blocks_sum])) = TABLES[slot].get().row(slot, row_of(scope)) else {
+        return;
+    };
     bytes_sum.fetch_add(bytes, Relaxed);
     blocks_sum.fetch_add(blocks, Relaxed);
 }
@@ -66,12 +142,13 @@ pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
 pub(super) fn begin() {
     scope::reset_folded();
     for table in TABLES.iter().filter(|table| table.is_made()) {
+        let Table::Private(rows) = table.get() else { continue };
         for scope in scope::ids() {
-            table.get().0[row_of(scope)].0.iter().for_each(|sum| sum.store(0, Relaxed));
+            rows[row_of(scope)].0.iter().for_each(|sum| sum.store(0, Relaxed));
         }
     }
     for state in threads::states() {
-        state.slots.iter().for_each(|slot| slot.totals.report_growth(slot.totals.growth()));
+        state.all_totals().iter().for_each(|totals| totals.report_growth(totals.growth()));
     }
 }
 
@@ -81,7 +158,8 @@ pub(super) fn all() -> ScopeSums {
     let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();
     for (slot, table) in TABLES.iter().enumerate().filter(|(_, table)| table.is_made()) {
         for scope in scope::ids() {
-            let [bytes, blocks] = table.get().0[row_of(scope)].0.each_ref().map(|sum| sum.load(Relaxed));
+            let Table::Private(rows) = table.get() else { continue };
+            let [bytes, blocks] = rows[row_of(scope)].0.each_ref().map(|sum| sum.load(Relaxed));
             if bytes | blocks != 0 {
                 sums.insert((slot, scope), [bytes, blocks]);
             }

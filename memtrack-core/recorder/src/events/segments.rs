@@ -208,7 +208,7 @@ impl HookContext {
         let newest = &self.thread.local().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(segment.device, segment.address, newest);
         let Some(block) = block else { return };
-        let totals = &self.thread.state.slots[slot].totals;
+        let totals = self.thread.state.totals(slot);
         totals.uncount_alloc(block.size_bytes);
         // The scope did not allocate it, either.
         let less = [block.size_bytes, 1].map(u64::wrapping_neg);

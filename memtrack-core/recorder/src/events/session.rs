@@ -14,7 +14,7 @@ use super::{
     threads,
 };
 use crate::host::reserve;
-use crate::{message, reentry, scope, signals, stack, switch};
+use crate::{environment, message, reentry, scope, signals, stack, switch};
 use memtrack_file::{ReplacingFile, tagged_path};
 use memtrack_model::snapshot::Snapshot;
 use std::io;
@@ -65,6 +65,8 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 /// # Errors
 /// Fails when the stream's file cannot be created, or when the name of the dump has no known format; nothing is
 /// recorded then.
+///
+/// If the limit of the process's address space leaves too little for a recording, a message says so, and nothing is recorded.
 pub fn start(options: &Options) -> io::Result<bool> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let _inside = reentry::enter();
@@ -84,13 +86,33 @@ pub fn start(options: &Options) -> io::Result<bool> {
     if options.enabled == Enabled::None {
         return Ok(false);
     }
+    if !environment::has_address_space() {
+        drop(session);
+        message::print(
+            "nothing is recorded: the limit of the address space (`ulimit -v`) leaves less than 256 MiB, and a recording may \
+             need that",
+        );
+        return Ok(false);
+    }
     if let Some(path) = &options.dump_on_oom {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         with_file_name(path, || (dumper().accepts)(path).map_err(refused))?;
     }
-    reserve::prepare();
+    #[cfg(target_os = "linux")]
+    let needs_reserve = !crate::shared_memory::is_connected();
+    #[cfg(not(target_os = "linux"))]
+    let needs_reserve = true;
+    if needs_reserve {
+        // The command makes the reports that a program could not make when its memory has run out.
+        reserve::prepare();
+    }
     stack::capture::prepare();
     binaries::loaded();
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected() {
+        binaries::log_all();
+        scope::log_all();
+    }
     fork::watch();
     let recorder = RECORDER.get();
     recorder.clear();
@@ -273,9 +295,6 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
         return if skip { Ok(()) } else { save(snapshot, path) };
     }
     match recorder.close_stream()? {
-        Some(stream) if options.under_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
-            stream.discard()
-        }
         Some(stream) => stream.finish(recorder, snapshot),
         None => Ok(()),
     }

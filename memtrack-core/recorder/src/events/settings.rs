@@ -9,6 +9,8 @@ use std::sync::atomic::{
 };
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
+/// The context from which on events of allocations have stacks.
+static ALLOCATIONS_FROM: AtomicU8 = AtomicU8::new(Context::Alloc as u8);
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 /// The actions that the options exclude: equal to [`SKIPPED`], except while a snapshot is taken.
 static UNWANTED: AtomicU32 = AtomicU32::new(0);
@@ -23,6 +25,10 @@ static START_TICKS: AtomicU64 = AtomicU64::new(0);
 /// Applies the options of a session that starts now; `start_ticks` is the first stamp that belongs to it.
 pub(crate) fn apply(options: &Options, start_ticks: u64) {
     CONTEXT.store(options.context as u8, Relaxed);
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected() {
+        ALLOCATIONS_FROM.store(Context::State as u8, Relaxed);
+    }
     SKIPPED.store(options.skip_actions, Relaxed);
     UNWANTED.store(options.skip_actions, Relaxed);
     RING_ENTRIES.store(options.ring_entries(), Relaxed);
@@ -45,6 +51,13 @@ pub(crate) fn blocks_keep_stacks() -> bool {
 #[inline(always)]
 pub(crate) fn events_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::Alloc as u8
+}
+
+/// Returns whether the events of allocations have stacks: also if only live blocks are to have them, and the command, which
+/// writes the recording, knows the blocks from the events.
+#[inline(always)]
+pub(crate) fn allocations_keep_stacks() -> bool {
+    CONTEXT.load(Relaxed) >= ALLOCATIONS_FROM.load(Relaxed)
 }
 
 /// Returns whether the event of a free has the stack of the free, not that of the allocation.

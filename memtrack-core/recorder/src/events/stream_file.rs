@@ -191,12 +191,6 @@ impl Stream {
         }
     }
 
-    /// Removes the file, because nothing was recorded.
-    pub(crate) fn discard(mut self) -> io::Result<()> {
-        // If another file has replaced it, that file must not be removed.
-        if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
-    }
-
     /// Returns whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
     pub(super) fn is_part_due(&mut self, times: u64) -> bool {
         let file = self.writer.output_mut();

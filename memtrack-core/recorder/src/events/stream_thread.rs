@@ -1,6 +1,5 @@
 //! The thread that writes a stream: it writes chunks when they are full, so that no thread of the program waits for a
-//! disk; twice a second it also appends the events in chunks that are not full, and other changes. A thread that is
-//! about to end the process requests such an update immediately.
+//! disk; twice a second it also appends the events in chunks that are not full, and other changes.
 //!
 //! **Why a thread of the C library and not of Rust?** The allocations that Rust's threads make before and after their
 //! work would be recorded as the program's, and parking one registers a destructor under the dynamic linker's lock.
@@ -10,10 +9,8 @@ use crate::reentry;
 use crate::signals::SignalsBlocked;
 use crate::stack::capture::binaries_generation;
 use std::io;
-use std::sync::atomic::AtomicU32;
-#[cfg(feature = "cuda")]
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::time::{Duration, Instant};
 
 /// The interval between updates of a stream. If the program is killed, a device with few events loses those of at most
@@ -26,13 +23,14 @@ pub(super) struct StreamThread {
     /// The number of the stream that the thread writes; 0 when the thread has ended.
     alive: AtomicU32,
     bell: Bell,
-    /// The number of requested updates.
-    #[cfg(feature = "cuda")]
-    requested: AtomicU64,
-    /// The number of the last requested update that was completed.
-    #[cfg(feature = "cuda")]
-    completed: AtomicU64,
+    /// Whether the process exits, so that the thread must finish the recording, and whether it has.
+    exit: AtomicU8,
 }
+
+/// The process exits.
+const EXIT_REQUESTED: u8 = 1;
+/// The recording is finished.
+const EXIT_DONE: u8 = 2;
 
 impl StreamThread {
     /// Wakes the thread to write a chunk.
@@ -40,22 +38,21 @@ impl StreamThread {
         self.bell.ring();
     }
 
+    /// Makes the thread finish the recording, because the process exits, and waits until it has, for `timeout` at most. Takes no
+    /// lock and no memory: `exit` may be called in a signal handler, which may have interrupted the program's allocator.
+    pub(super) fn finish_at_exit(&self, timeout: Duration) {
+        let _ = self.exit.compare_exchange(0, EXIT_REQUESTED, Ordering::AcqRel, Ordering::Relaxed);
+        self.bell.ring();
+        let start = Instant::now();
+        let is_awaited = || self.exit.load(Ordering::Acquire) != EXIT_DONE && self.is_alive();
+        while is_awaited() && start.elapsed() < timeout {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     /// Returns whether there is a stream thread.
     pub(super) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire) != 0
-    }
-
-    /// Requests an update of the stream from the thread and waits until it is completed, for `timeout` at most. Takes
-    /// no lock and allocates nothing.
-    #[cfg(feature = "cuda")]
-    pub(super) fn request_update(&self, timeout: Duration) {
-        let requested = self.requested.fetch_add(1, Ordering::AcqRel) + 1;
-        self.bell.ring();
-        let start = Instant::now();
-        let is_awaited = || self.completed.load(Ordering::Acquire) < requested && self.is_alive();
-        while is_awaited() && start.elapsed() < timeout {
-            std::thread::sleep(Duration::from_micros(50));
-        }
     }
 }
 
@@ -92,25 +89,23 @@ fn run_loop(number: u32) {
     let mut last_update = Instant::now();
     loop {
         stream_thread.bell.wait(UPDATE_INTERVAL.saturating_sub(last_update.elapsed()));
-        #[cfg(feature = "cuda")]
-        let requested = stream_thread.requested.load(Ordering::Acquire);
+        if stream_thread.exit.load(Ordering::Acquire) == EXIT_REQUESTED {
+            super::exit::write_on_stream_thread();
+            stream_thread.exit.store(EXIT_DONE, Ordering::Release);
+            stream_thread.alive.store(0, Ordering::Release);
+            return;
+        }
         if recorder.stream_number() != Some(number) {
             let _ = stream_thread.alive.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
         while recorder.stream_waiting() && last_update.elapsed() < UPDATE_INTERVAL {}
-        #[cfg(feature = "cuda")]
-        let is_requested = stream_thread.completed.load(Ordering::Acquire) < requested;
-        #[cfg(not(feature = "cuda"))]
-        let is_requested = false;
-        if last_update.elapsed() < UPDATE_INTERVAL && !is_requested {
+        if last_update.elapsed() < UPDATE_INTERVAL {
             continue;
         }
         last_update = Instant::now();
         sums_schedule.update(recorder);
         update(recorder, &mut binaries_seen, &mut readings_seen);
-        #[cfg(feature = "cuda")]
-        stream_thread.completed.fetch_max(requested, Ordering::Release);
     }
 }
 

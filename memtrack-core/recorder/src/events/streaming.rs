@@ -391,7 +391,7 @@ impl Recorder {
     #[allow(unsafe_code)]
     fn chunks(&self) -> UnwrittenChunks {
         let mut chunks = UnwrittenChunks { waiting: Vec::new(), partial: Vec::new() };
-        let filling = || threads::states().flat_map(|state| state.slots.iter().map(|slot| &slot.chunk));
+        let filling = || threads::states().flat_map(|state| &state.chunks);
         let store = loop {
             let store = self.store();
             let waiting = store.queue.as_ref().map_or(0, |queue| queue.waiting.len());

@@ -5,6 +5,7 @@ pub(crate) use crate::internal_bytes::{add as hold, subtract as release};
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `std`'s cell with loom's interface.
+#[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {

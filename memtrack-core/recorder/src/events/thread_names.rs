@@ -89,10 +89,20 @@ pub(super) fn register_this_thread() -> ThreadId {
     let mut names = names();
     if names.threads.len() > MAX_THREADS {
         names.unnamed += 1;
+        drop(names);
+        #[cfg(target_os = "linux")]
+        crate::shared_memory::count(crate::shared_memory::Counter::UnnamedThreads, 1);
         return ThreadId::NONE;
     }
     names.threads.push(row);
-    ThreadId((names.threads.len() - 1) as u32)
+    let id = ThreadId((names.threads.len() - 1) as u32);
+    drop(names);
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected() {
+        let thread = Thread { name: row.name(), os_id: row.os_id };
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Thread(id, &thread));
+    }
+    id
 }
 
 #[cfg(target_os = "linux")]

@@ -37,7 +37,7 @@ fn change(act: impl FnOnce()) {
 /// Adds a state that is in use from now on. The caller holds the lock of the exclusive states.
 pub(super) fn add_thread(state: &'static ThreadState) {
     change(|| {
-        ENDED.iter().zip(&state.slots).for_each(|(ended, slot)| ended.subtract(&slot.totals));
+        ENDED.iter().zip(state.all_totals()).for_each(|(ended, totals)| ended.subtract(totals));
         set_active(state, COUNT.fetch_add(1, Ordering::Relaxed));
     });
 }
@@ -45,7 +45,7 @@ pub(super) fn add_thread(state: &'static ThreadState) {
 /// Removes a state that is no longer in use. The caller holds the lock of the exclusive states.
 pub(super) fn remove_thread(state: &'static ThreadState) {
     change(|| {
-        ENDED.iter().zip(&state.slots).for_each(|(ended, slot)| ended.absorb(&slot.totals));
+        ENDED.iter().zip(state.all_totals()).for_each(|(ended, totals)| ended.absorb(totals));
         let last = COUNT.fetch_sub(1, Ordering::Relaxed) - 1;
         // SAFETY: the entries below the count are states, which are never freed.
         let moved = unsafe { &*ACTIVE[last].load(Ordering::Relaxed) };
@@ -71,7 +71,7 @@ pub fn sums(slot: usize) -> Option<Sums> {
         for index in &ACTIVE[..COUNT.load(Ordering::Relaxed)] {
             // SAFETY: the pointer is null or points to a state, which is never freed.
             if let Some(state) = unsafe { index.load(Ordering::Acquire).as_ref() } {
-                state.slots[slot].totals.add_to(&mut sums);
+                state.totals(slot).add_to(&mut sums);
             }
         }
         fence(Ordering::Acquire);
@@ -92,8 +92,7 @@ pub(crate) fn bounds(slot: usize) -> Option<Bounds> {
     // SAFETY: the pointer is null or points to a state, which is never freed.
     let active = || active.iter().filter_map(|index| unsafe { index.load(Ordering::Acquire).as_ref() });
     let sum_of = |part: fn(&Totals) -> u64| {
-        let sum =
-            active().fold(part(&ENDED[slot]), |sum, state| sum.wrapping_add(part(&state.slots[slot].totals)));
+        let sum = active().fold(part(&ENDED[slot]), |sum, state| sum.wrapping_add(part(state.totals(slot))));
         fence(Ordering::Acquire);
         sum
     };
@@ -136,7 +135,7 @@ mod tests {
     const SLOT: usize = 27;
 
     fn sum_over_all_states() -> u64 {
-        threads::states().map(|state| state.slots[SLOT].totals.allocations()).sum()
+        threads::states().map(|state| state.totals(SLOT).allocations()).sum()
     }
 
     #[test]
@@ -152,7 +151,7 @@ mod tests {
                     last = now;
                 }
             });
-            let count = || (0..10).for_each(|_| InHook::enter().1.state.slots[SLOT].totals.count_alloc(8));
+            let count = || (0..10).for_each(|_| InHook::enter().1.state.totals(SLOT).count_alloc(8));
             for _ in 0..100 {
                 thread::scope(|short| drop([(); 6].map(|()| short.spawn(count))));
             }

@@ -42,12 +42,13 @@ pub fn device_of(slot: usize) -> DeviceId {
     }
 }
 
-/// A thread's data for one device.
+/// What a thread has counted.
 #[repr(C)]
-pub(crate) struct Slot {
-    pub(crate) totals: Totals,
-    /// The chunk being filled; null before the first event. Replaced only by the owning thread, under the store's lock.
-    pub(crate) chunk: AtomicPtr<Chunk<Event>>,
+pub(super) struct ThreadSums {
+    /// By device slot.
+    totals: [Totals; DEVICE_SLOTS],
+    /// The current scope of the thread. Collectors add the thread's growth to its sums.
+    scope: AtomicU32,
 }
 
 /// The part of a state that only the owning thread uses.
@@ -65,13 +66,16 @@ pub(crate) struct ThreadLocal {
 #[repr(C, align(64))]
 pub(crate) struct ThreadState {
     pub(crate) countdown: Countdown,
-    pub(crate) slots: [Slot; DEVICE_SLOTS],
+    /// The thread's sums: the next field, or in shared memory.
+    sums: AtomicPtr<ThreadSums>,
+    own_sums: ThreadSums,
+    /// The chunks being filled, by device slot; null before the first event. Replaced only by the owning thread, under the
+    /// store's lock.
+    pub(crate) chunks: [AtomicPtr<Chunk<Event>>; DEVICE_SLOTS],
     next: AtomicPtr<ThreadState>,
     pub(super) id: AtomicU32,
     /// Odd while the thread is inside a hook: then a collector waits until it changes.
     pub(super) activity: AtomicU64,
-    /// The current scope of the thread. Collectors add the thread's growth to its sums.
-    scope: AtomicU32,
     /// A bit for each slot, except the host's, from whose device the thread has allocated.
     devices: AtomicU64,
     /// The bytes and blocks that the thread allocated outside all accounts while accounts were kept. Never reset.
@@ -90,6 +94,23 @@ impl ThreadState {
     /// Returns the id of the thread that owns the state, or owned it last.
     pub(crate) fn thread_id(&self) -> ThreadId {
         ThreadId(self.id.load(Ordering::Relaxed))
+    }
+
+    /// Returns the thread's sums for a device slot.
+    #[inline(always)]
+    pub(crate) fn totals(&self, slot: usize) -> &Totals {
+        &self.sums().totals[slot]
+    }
+
+    /// Returns the thread's sums, by device slot.
+    pub(super) fn all_totals(&self) -> &[Totals; DEVICE_SLOTS] {
+        &self.sums().totals
+    }
+
+    #[inline(always)]
+    fn sums(&self) -> &ThreadSums {
+        // SAFETY: set when the state is made, to a field of it or to shared memory, both of which exist for ever.
+        unsafe { &*self.sums.load(Ordering::Relaxed) }
     }
 
     /// Notes that the thread allocates from the slot's device.
@@ -126,16 +147,16 @@ impl ThreadState {
         if switch::is_on(switch::SCOPES) {
             // Makes visible what was written before the switch was turned on: the sums at the start of the session.
             std::sync::atomic::fence(Ordering::Acquire);
-            let before = ScopeId(self.scope.load(Ordering::Relaxed));
+            let before = ScopeId(self.sums().scope.load(Ordering::Relaxed));
             for slot in self.used_slots() {
-                let growth = self.slots[slot].totals.growth();
+                let growth = self.totals(slot).growth();
                 if growth != [0, 0] {
-                    self.slots[slot].totals.report_growth(growth);
+                    self.totals(slot).report_growth(growth);
                     scope_sums::add(slot, before, growth[0], growth[1]);
                 }
             }
         }
-        self.scope.store(scope.0, Ordering::Relaxed);
+        self.sums().scope.store(scope.0, Ordering::Relaxed);
         if is_unmarked {
             self.activity.store(activity + 2, Ordering::Release);
         }
@@ -148,9 +169,9 @@ impl ThreadState {
         let mut growths = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             let seen = self.activity.load(Ordering::Acquire);
-            let scope = ScopeId(self.scope.load(Ordering::Relaxed));
+            let scope = ScopeId(self.sums().scope.load(Ordering::Relaxed));
             growths.clear();
-            growths.extend(self.used_slots().map(|slot| (slot, scope, self.slots[slot].totals.growth())));
+            growths.extend(self.used_slots().map(|slot| (slot, scope, self.totals(slot).growth())));
             std::sync::atomic::fence(Ordering::Acquire);
             if self.activity.load(Ordering::Relaxed) == seen {
                 break;
@@ -181,21 +202,22 @@ static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 /// Creates a state and adds it to the list.
 pub(super) fn new_state() -> &'static ThreadState {
     crate::internal_bytes::add(size_of::<ThreadState>());
-    let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
+    let state: &'static ThreadState = place(ThreadState {
         countdown: Countdown::default(),
-        slots: std::array::from_fn(|_| Slot {
-            totals: Totals::default(),
-            chunk: AtomicPtr::new(std::ptr::null_mut()),
-        }),
+        sums: AtomicPtr::new(std::ptr::null_mut()),
+        own_sums: ThreadSums { totals: std::array::from_fn(|_| Totals::default()), scope: AtomicU32::new(0) },
+        chunks: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
         next: AtomicPtr::new(std::ptr::null_mut()),
         id: AtomicU32::new(0),
         activity: AtomicU64::new(0),
-        scope: AtomicU32::new(0),
         devices: AtomicU64::new(0),
         unattributed: Default::default(),
         active_index: AtomicUsize::new(0),
         local: UnsafeCell::new(None),
-    }));
+    });
+    let shared = shared_sums();
+    let sums = if shared.is_null() { std::ptr::from_ref(&state.own_sums).cast_mut() } else { shared };
+    state.sums.store(sums, Ordering::Release);
     let mut head = STATES.load(Ordering::Relaxed);
     loop {
         state.next.store(head, Ordering::Relaxed);
@@ -203,6 +225,101 @@ pub(super) fn new_state() -> &'static ThreadState {
         match STATES.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return state,
             Err(other) => head = other,
+        }
+    }
+}
+
+/// Moves a state to memory where it stays for ever.
+fn place(state: ThreadState) -> &'static ThreadState {
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected()
+        && let Some(memory) = wiped::allocate::<ThreadState>()
+    {
+        // SAFETY: the memory is new, has the size and alignment of a state, and is never freed.
+        unsafe {
+            memory.write(state);
+            return memory.as_ref();
+        }
+    }
+    Box::leak(Box::new(state))
+}
+
+/// Returns sums of 0 in shared memory; null if recording does not go there, or if there is no page.
+fn shared_sums() -> *mut ThreadSums {
+    #[cfg(target_os = "linux")]
+    if crate::shared_memory::is_connected() {
+        use crate::shared_memory::{Counter, PageKind, arena, count, page_content};
+        const { assert!(size_of::<ThreadSums>() <= crate::shared_memory::PAGE_CONTENT_BYTES) };
+        if arena().is_none() {
+            // A forked child beyond the limit, or without room for its own memory: it records nothing.
+            switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
+            return std::ptr::null_mut();
+        }
+        match arena().and_then(|arena| arena.take_page(PageKind::Sums)) {
+            Some(page) => return page_content(page.as_ptr()).cast(),
+            None => count(Counter::ThreadsWithoutSums, 1),
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// Adds the sums of a thread, in a page of shared memory, to `sums`. Returns the thread's current scope, and the bytes and
+/// blocks, by device slot, that it has allocated there.
+#[cfg(target_os = "linux")]
+pub(crate) fn add_shared_sums(content: *const u8, sums: &mut [Sums]) -> (ScopeId, Vec<[u64; 2]>) {
+    // SAFETY: the caller passes the content of a page of sums, which are atomic; any bytes are valid.
+    let of_thread = unsafe { &*content.cast::<ThreadSums>() };
+    of_thread.totals.iter().zip(sums).for_each(|(totals, sums)| totals.add_to(sums));
+    let growth = of_thread.totals.iter().map(Totals::growth).collect();
+    (ScopeId(of_thread.scope.load(Ordering::Relaxed)), growth)
+}
+
+/// Memory that the system zeroes in copies of the process. A child for which no fork handler was called ([`super::same_memory`])
+/// finds states of zeros there, with which it counts nothing: so it does not add to the sums in shared memory, which are its
+/// parent's.
+#[cfg(target_os = "linux")]
+mod wiped {
+    use crate::events::ForkCell;
+    use std::ptr::{NonNull, null_mut};
+    use std::sync::{Mutex, PoisonError};
+
+    /// The size of a mapping, in bytes.
+    const MAPPING_BYTES: usize = 64 << 10;
+
+    /// The rest of the newest mapping: its address and its size.
+    static REST: ForkCell<Mutex<(usize, usize)>> = ForkCell::new(|| Mutex::new((0, 0)));
+
+    /// Returns memory for a value; `None` if the system has none.
+    pub(super) fn allocate<T>() -> Option<NonNull<T>> {
+        let bytes = size_of::<T>().next_multiple_of(64);
+        const { assert!(size_of::<T>() <= MAPPING_BYTES && align_of::<T>() <= 64) };
+        loop {
+            {
+                let mut rest = REST.get().lock().unwrap_or_else(PoisonError::into_inner);
+                let (start, left) = *rest;
+                if left >= bytes {
+                    *rest = (start + bytes, left - bytes);
+                    return NonNull::new(std::ptr::with_exposed_provenance_mut(start));
+                }
+            }
+            // Mapped while the lock is not held. Of two threads that map, one loses the rest of its mapping.
+            let new = map()?;
+            *REST.get().lock().unwrap_or_else(PoisonError::into_inner) = (new, MAPPING_BYTES);
+        }
+    }
+
+    fn map() -> Option<usize> {
+        // SAFETY: the calls map new memory, and request that copies of the process find zeros there. Without that (before Linux
+        // 4.14), only copies that call no fork handler are affected.
+        unsafe {
+            let (access, kind) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let memory = libc::mmap(null_mut(), MAPPING_BYTES, access, kind, -1, 0);
+            if memory == libc::MAP_FAILED {
+                return None;
+            }
+            libc::madvise(memory, MAPPING_BYTES, libc::MADV_WIPEONFORK);
+            Some(memory.expose_provenance())
         }
     }
 }
@@ -228,7 +345,7 @@ pub(crate) fn forget_copied_settings() {
 pub fn sums(slot: usize) -> Sums {
     thread_sums::sums(slot).unwrap_or_else(|| {
         let mut sums = Sums::default();
-        states().for_each(|state| state.slots[slot].totals.add_to(&mut sums));
+        states().for_each(|state| state.totals(slot).add_to(&mut sums));
         sums
     })
 }
@@ -257,7 +374,8 @@ mod tests {
     fn counting_a_small_block_touches_one_cache_line() {
         assert_eq!(align_of::<ThreadState>(), 64);
         assert_eq!(offset_of!(ThreadState, countdown), 0);
-        let sums = offset_of!(ThreadState, slots) + offset_of!(Slot, totals);
+        let sums = offset_of!(ThreadState, own_sums);
+        assert!(offset_of!(ThreadState, sums) < sums);
         assert!(sums + Totals::TOUCHED_BY_EACH_BLOCK <= 64, "{sums}");
     }
 }

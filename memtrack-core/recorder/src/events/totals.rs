@@ -1,6 +1,7 @@
 //! Exact sums per thread and device. Only the owning thread writes its sums (with a plain load and store, no locked
 //! instruction); any thread may add them up.
 
+use memtrack_model::snapshot::Sampling;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One thread's sums for one device since the thread's state was created; they only grow.
@@ -229,6 +230,20 @@ impl Sums {
             pending_bytes: self.pending_bytes.wrapping_sub(before.pending_bytes),
             completed_bytes: self.completed_bytes.wrapping_sub(before.completed_bytes),
             recorded: self.recorded.wrapping_sub(before.recorded),
+        }
+    }
+
+    /// Returns the bytes and the number of allocated blocks.
+    pub fn allocated_so_far(&self) -> (u64, u64) {
+        (self.allocated_bytes, self.allocations)
+    }
+
+    /// Returns how many blocks and bytes were counted and not recorded.
+    pub fn unrecorded(&self) -> Sampling {
+        Sampling {
+            unrecorded_blocks: self.allocations.saturating_sub(self.tracked),
+            unrecorded_bytes: self.allocated_bytes.saturating_sub(self.tracked_bytes),
+            ..Sampling::default()
         }
     }
 

@@ -323,6 +323,12 @@ fn add_to_sums(class: u8, cpu_ns: f64, spent_ns: f64) {
     if class == 0 {
         EXACT_NS.fetch_add(cpu_ns as u64, Relaxed);
     }
+    #[cfg(target_os = "linux")]
+    {
+        let exact_ns = if class == 0 { cpu_ns } else { 0.0 };
+        let widest = interval(WIDEST_CLASS.load(Relaxed));
+        crate::shared_memory::publish_sampling(cpu_ns as u64, exact_ns as u64, spent_ns as u64, widest);
+    }
 }
 
 /// The mean cost of one kind of call in ticks, estimated from timed calls. It is a moving average in which no call

@@ -86,6 +86,8 @@ pub(crate) fn begin() {
             SINCE_TICKS.store(now, Ordering::Relaxed);
         }
         IS_ON.store(true, Ordering::Relaxed);
+        #[cfg(target_os = "linux")]
+        publish();
     }
     IS_OBSERVING.store(false, Ordering::Release);
 }
@@ -135,6 +137,27 @@ fn update(read: &Bounds, stamp: u64) {
     UNTIL_TICKS.store(stamp.max(get(&UNTIL_TICKS)), Ordering::Relaxed);
     let wait = if read.threads > 1 { read.threads * TICKS_PER_THREAD } else { 0 };
     NEXT_TICKS.store(if wait == 0 { 0 } else { stamp + wait }, Ordering::Relaxed);
+    #[cfg(target_os = "linux")]
+    publish();
+}
+
+/// Passes the peak so far to the command, if recording goes to shared memory. Called by the thread that is observing.
+#[cfg(target_os = "linux")]
+#[inline]
+fn publish() {
+    use crate::shared_memory::{Peak, is_connected, publish_counted_peak};
+    if is_connected() {
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let bytes = |number: &AtomicI64| u64::try_from(number.load(Ordering::Relaxed)).unwrap_or(0);
+        publish_counted_peak(&Peak {
+            is_on: true,
+            bytes: bytes(&HIGHEST),
+            ticks: get(&HIGHEST_TICKS),
+            most_bytes: bytes(&UPPER_BOUND),
+            since_ticks: get(&SINCE_TICKS),
+            until_ticks: get(&UNTIL_TICKS),
+        });
+    }
 }
 
 /// Returns the peak so far, including the current sums, or `None` if every block was recorded. `at` is the current time

@@ -5,20 +5,21 @@
 
 use super::live_filter;
 use crate::events::{sample_threshold_bytes, session_number};
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence};
 
 /// A thread's countdown to its next sample, and its copy of the settings. Only the owning thread writes it, except in
 /// `invalidate`.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Countdown {
-    /// The size below which blocks are small and may be only counted. If it is 0, the thread must read the settings. It
-    /// is always 0 while `filter` is null.
-    small_below: AtomicU64,
-    /// The number of bytes until the next block is sampled.
+    /// Blocks below this size are small and may be only counted. If it is 0, the thread must read the settings; always
+    /// 0 while `filter` is null.
+    small_below: AtomicU32,
+    /// The bytes that each block counts for in addition to its size.
+    block_bytes: AtomicU32,
+    /// The bytes until the next block is picked.
     left: AtomicI64,
-    /// The number of bytes that each block counts for in addition to its size.
-    block_bytes: AtomicU64,
-    /// The counts of the live filter, or null if the thread has not read the pointer yet.
+    /// The counts of the live filter; null if the thread has not read the pointer yet.
     filter: AtomicPtr<AtomicU8>,
 }
 
@@ -45,24 +46,24 @@ impl Countdown {
     /// Returns the number of bytes by which a block of `size_bytes` reduces the countdown.
     #[inline(always)]
     fn countdown_bytes(&self, size_bytes: u64) -> i64 {
-        (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64
+        (size_bytes + self.block_bytes()) as i64
     }
 
-    /// Returns the number of bytes that each block counts for in addition to its size.
-    #[cfg(test)]
+    /// Returns the bytes that each block counts for in addition to its size.
+    #[inline(always)]
     pub(super) fn block_bytes(&self) -> u64 {
-        self.block_bytes.load(Ordering::Relaxed)
+        u64::from(self.block_bytes.load(Ordering::Relaxed))
     }
 
     /// Sets the number of bytes that each block counts for in addition to its size.
     pub(super) fn set_block_bytes(&self, bytes: u64) {
-        self.block_bytes.store(bytes, Ordering::Relaxed);
+        self.block_bytes.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Returns whether an allocated block is small and not sampled. If so, the countdown is reduced.
     #[inline(always)]
     pub(super) fn is_skipped(&self, size_bytes: u64) -> bool {
-        if size_bytes >= self.small_below.load(Ordering::Relaxed) {
+        if size_bytes >= u64::from(self.small_below.load(Ordering::Relaxed)) {
             return false;
         }
         let (left, bytes) = (self.left(), self.countdown_bytes(size_bytes));
@@ -76,7 +77,7 @@ impl Countdown {
     /// Returns whether a freed block is certainly small and not in the live table.
     #[inline(always)]
     pub(super) fn is_certainly_untracked(&self, address: u64, size_bytes: u64) -> bool {
-        if size_bytes >= self.small_below.load(Ordering::Relaxed) {
+        if size_bytes >= u64::from(self.small_below.load(Ordering::Relaxed)) {
             return false;
         }
         // SAFETY: the pointer is from `live_filter::shared` and is not null, because no block counts as small while it
@@ -92,10 +93,12 @@ impl Countdown {
             return self.invalidate();
         }
         self.filter.store(counts, Ordering::Relaxed);
-        // Use a release store, so that a signal handler that reads the new value also reads the new filter.
-        self.small_below.store(sample_threshold_bytes(), Ordering::Release);
-        // Another session may have begun in the meantime. Either its number is read here, or its call to `invalidate`
-        // comes after this store.
+        // Released so that a signal handler that reads the new value also reads the new filter.
+        // A larger threshold is applied by the slow path.
+        let small_below = u32::try_from(sample_threshold_bytes()).unwrap_or(u32::MAX);
+        self.small_below.store(small_below, Ordering::Release);
+        // Another session may have begun meanwhile: either its number is read here, or its call of `invalidate` comes
+        // after this store.
         fence(Ordering::SeqCst);
         if session_number() != session {
             self.invalidate();

@@ -341,7 +341,7 @@ fn is_counted(block: *mut u8, size: usize) -> bool {
     let Some(thread) = thread_outside_hooks() else { return false };
     let is_counted = !block.is_null() && thread.state.countdown.is_skipped(size_bytes);
     if is_counted {
-        thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+        thread.state.totals(HOST_SLOT).count_alloc(size_bytes);
     }
     is_counted
 }
@@ -410,7 +410,7 @@ fn sample_small(hook: HookContext, block: *mut u8, size_bytes: u64) {
 /// Counts a small block that was not sampled, and updates the counted peak if an update is due.
 #[inline(always)]
 fn count_unsampled(thread: CurrentThread, size_bytes: u64) {
-    thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    thread.state.totals(HOST_SLOT).count_alloc(size_bytes);
     let local = thread.local();
     if local.sampler.take_piece_ended() {
         counted_peak::observe_after(local.newest_ticks.get());
@@ -433,7 +433,7 @@ fn is_free_counted(block: *mut u8, size: usize) -> bool {
     let Some(thread) = thread_outside_hooks() else { return false };
     let is_counted = thread.state.countdown.is_certainly_untracked(block as u64, size_bytes);
     if is_counted {
-        thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+        thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
     is_counted
 }
@@ -450,7 +450,7 @@ fn record_free(address: u64, size_bytes: u64) {
         && let Some(thread) = thread_outside_hooks()
     {
         thread.local().sampler.refresh(&thread.state.countdown, session_number());
-        return thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+        return thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
     let Some(hook) = Hook::enter() else { return };
     if may_be_tracked(address, size_bytes) {
@@ -459,7 +459,7 @@ fn record_free(address: u64, size_bytes: u64) {
         record_host_free(*hook, freed, size_bytes);
         hook.thread.local().sampler.end_free(begun);
     } else {
-        hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+        hook.thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
 }
 
@@ -479,7 +479,7 @@ pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (
         realloc()
     };
     if !new.is_null() {
-        thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64);
+        thread.state.totals(HOST_SLOT).count_free(old_size as u64);
     }
     after_alloc(new, new_size);
     new
@@ -509,7 +509,7 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
     match freed {
         Some(freed) if new.is_null() => hook.restore_block(freed),
         Some(freed) => record_host_free(*hook, freed, old_size as u64),
-        None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
+        None if !new.is_null() => hook.thread.state.totals(HOST_SLOT).count_free(old_size as u64),
         None => {}
     }
     let size_bytes = new_size as u64;
@@ -539,8 +539,8 @@ fn record_host_free(hook: HookContext, freed: crate::events::FreeInProgress, siz
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.finish_free(freed, size_bytes, HEAP, false);
     } else {
-        // The block was not sampled, so the filter gave a false positive.
-        hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+        // The filter gave a false positive: the block was not sampled.
+        hook.thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
 }
 
@@ -557,7 +557,7 @@ fn record_host_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: 
         live_filter::remove(block as u64);
     }
     let local = hook.thread.local();
-    let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
+    let blocks = hook.thread.state.totals(HOST_SLOT).allocations();
     let countdown = &hook.thread.state.countdown;
     let stamp = local.newest_ticks.get();
     if counted_peak::is_on() {

@@ -33,6 +33,8 @@ pub(crate) use observer::switch_to_turn_off;
 
 #[cfg(test)]
 pub(crate) use nodes::MAX_BYTES;
+#[cfg(target_os = "linux")]
+pub(crate) use nodes::log_all;
 
 pub use memtrack_model::snapshot::ScopeKind;
 pub use memtrack_model::{Phase, ScopePosition, ScopeStep};

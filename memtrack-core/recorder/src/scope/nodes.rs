@@ -138,6 +138,15 @@ impl ScopeNode {
         Scope { parent: id_of(self.parent), kind: self.kind, name: self.name().to_owned() }
     }
 
+    /// Reports the scope to the command, if recording goes to shared memory.
+    fn log(&self) {
+        #[cfg(target_os = "linux")]
+        if crate::shared_memory::is_connected() {
+            let _inside = reentry::enter();
+            crate::shared_memory::append(&crate::shared_memory::log::Record::Scope(self.id, &self.row()));
+        }
+    }
+
     /// Returns whether a scope entered inside this one may be folded, so that each entry must be counted.
     pub(super) fn may_fold(&self) -> bool {
         self.is_other || self.depth >= MAX_DEPTH
@@ -158,7 +167,7 @@ fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNo
         |node: &ScopeNode| node.depth < MAX_DEPTH || (keeps_phase(node.kind) && node.depth < 2 * MAX_DEPTH);
     match parent {
         Some(deep) if !is_shallow(deep) => {
-            FOLDED.get().fetch_add(1, Ordering::Relaxed);
+            count_folded();
             outwards(parent).find(|node| is_shallow(node))
         }
         near => near,
@@ -173,7 +182,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
 /// Returns the scope that stands in for scopes of this kind in `parent` that did not fit.
 #[cold]
 fn replace(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
-    FOLDED.get().fetch_add(1, Ordering::Relaxed);
+    count_folded();
     // Replacements are not nested, except to keep the phase.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
@@ -187,7 +196,9 @@ fn replace(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static Scop
     };
     found.unwrap_or_else(|| {
         let place = kind as usize;
-        OTHERS_USED[place].store(true, Ordering::Relaxed);
+        if !OTHERS_USED[place].swap(true, Ordering::Relaxed) {
+            OTHERS[place].log();
+        }
         &OTHERS[place]
     })
 }
@@ -214,6 +225,12 @@ pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     nodes.chain(used.map(|(node, _)| node))
 }
 
+/// Reports all scopes so far to the command, if recording goes to shared memory.
+#[cfg(target_os = "linux")]
+pub(crate) fn log_all() {
+    nodes_after(0).for_each(ScopeNode::log);
+}
+
 /// Returns every id that an event may contain at present.
 pub fn ids() -> impl Iterator<Item = ScopeId> {
     let end = NEXT_ID.load(Ordering::Acquire);
@@ -230,6 +247,12 @@ pub fn table() -> ScopeTable {
         table.rows[node.id.index()] = node.row();
     }
     table
+}
+
+fn count_folded() {
+    FOLDED.get().fetch_add(1, Ordering::Relaxed);
+    #[cfg(target_os = "linux")]
+    crate::shared_memory::count(crate::shared_memory::Counter::FoldedScopes, 1);
 }
 
 /// Returns the number of entries since [`reset_folded`] into scopes that did not fit and were folded into others.
@@ -281,6 +304,7 @@ impl Nodes {
         // Store the node under its id before another thread can enter it, so that a collector finds the scope of every
         // event. A node that loses the race stays there as a second row for the same scope, which no event uses.
         let _ = self.by_id[id.index()].fill(node);
+        node.log();
         Some(self.set.insert(vacant, node, |other| other.is(parent, kind, name)))
     }
 }

@@ -126,7 +126,7 @@ impl StackInterner {
                 if let Some(stack) = self.find(hash) {
                     return stack;
                 }
-                self.omitted.fetch_add(1, Ordering::Relaxed);
+                self.count_omitted();
                 return StackId::NONE;
             }
             let needs_piece = stored.needs_piece(outermost_first.len());
@@ -145,11 +145,31 @@ impl StackInterner {
                 self.by_hash.make_room(&hash);
                 continue;
             }
+            #[cfg(target_os = "linux")]
+            let log = {
+                use crate::shared_memory::{arena, is_connected, log_bytes_of_stack};
+                let log = arena().and_then(|arena| arena.try_lock_log(log_bytes_of_stack(outermost_first)));
+                if log.is_none() && is_connected() {
+                    drop((entry, stored));
+                    // Without room in the log, the command would not know the stack.
+                    if !arena().is_some_and(|arena| arena.make_room(log_bytes_of_stack(outermost_first))) {
+                        self.count_omitted();
+                        return StackId::NONE;
+                    }
+                    continue;
+                }
+                log
+            };
             if needs_piece {
                 stored.pieces.extend(piece);
                 internal_bytes::add(PIECE_ADDRESSES * size_of::<u64>());
             }
             let stack = stored.push(outermost_first);
+            #[cfg(target_os = "linux")]
+            if let Some(mut log) = log {
+                // Before another thread can use the number.
+                log.append_stack(stack, outermost_first);
+            }
             entry.insert(stack);
             return stack;
         }
@@ -171,6 +191,12 @@ impl StackInterner {
             !is_removed
         });
         any
+    }
+
+    fn count_omitted(&self) {
+        self.omitted.fetch_add(1, Ordering::Relaxed);
+        #[cfg(target_os = "linux")]
+        crate::shared_memory::count(crate::shared_memory::Counter::OmittedStacks, 1);
     }
 
     /// Returns the number of times a stack was omitted because there was no room.

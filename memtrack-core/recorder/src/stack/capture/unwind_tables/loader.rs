@@ -49,6 +49,16 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
     let tables = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME);
     let (Some(code), Some(tables)) = (code, tables) else { return 0 };
     let header_at = loaded(tables);
+    // Packers leave program headers whose ranges are not loaded.
+    let is_loaded = |range: &std::ops::Range<u64>| {
+        segments.iter().any(|header| {
+            let segment = loaded(header);
+            header.p_flags & libc::PF_R != 0 && segment.start <= range.start && range.end <= segment.end
+        })
+    };
+    if header_at.end < header_at.start || !is_loaded(&header_at) {
+        return 0;
+    }
     // SAFETY: the range is a mapped, readable part of a binary, which stays loaded while the linker's lock is held.
     let eh_frame_hdr = unsafe {
         std::slice::from_raw_parts(header_at.start as *const u8, (header_at.end - header_at.start) as usize)
@@ -161,7 +171,10 @@ pub(super) fn find(address: u64) -> Option<Binary> {
         )
     };
     let (start, end, header_at) = (object.map_start as u64, object.map_end as u64, object.eh_frame as u64);
-    // SAFETY: `.eh_frame_hdr` lies within the mapping and is at least as long as its fixed head.
+    if header_at < start || header_at.checked_add(12).is_none_or(|head_end| head_end > end) {
+        return None;
+    }
+    // SAFETY: the head of `.eh_frame_hdr` lies within the mapping, as was just checked.
     let head = unsafe { std::slice::from_raw_parts(object.eh_frame, 12) };
     let eh_frame_at = eh_frame_pointer(head, header_at)?;
     // The search table consists of a count and eight bytes per entry (encodings 0x03 and 0x3b, which every linker

@@ -109,6 +109,7 @@ pub(super) fn refresh() {
             raw: binary.code.clone(),
         });
         UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(unloaded);
+        log_modules(&new);
         publish(loaded.into_iter().map(|(binary, _)| binary.clone()).chain(new).collect());
     }
     drop(lock);
@@ -194,8 +195,16 @@ pub(super) fn load(addresses: &[u64]) -> bool {
     if new.is_empty() || known().is_none_or(|now| !std::ptr::eq(now, before)) {
         return false;
     }
+    log_modules(&new);
     publish(before.binaries.iter().cloned().chain(new).collect());
     true
+}
+
+/// Reports new binaries to the command, if recording goes to shared memory: before a stack can go through them.
+fn log_modules(new: &[Binary]) {
+    for module in new.iter().filter_map(Binary::as_recorded) {
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(&module));
+    }
 }
 
 /// Publishes a table of `binaries`. Must be called while [`KNOWN_LOCK`] is held.

@@ -20,7 +20,7 @@ pub(super) struct KeptSnapshots {
     snapshots: Vec<Snapshot>,
 }
 
-/// A snapshot that was snapshots.
+/// A snapshot that was written.
 #[derive(Debug)]
 struct Snapshot {
     number: u32,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A folder in which snapshots are snapshots.
+    /// A folder in which snapshots are written.
     struct SnapshotFolder {
         folder: tempfile::TempDir,
         kept: KeptSnapshots,

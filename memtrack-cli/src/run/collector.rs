@@ -1,0 +1,353 @@
+//! The collector: a process of the command that reads the shared memory and writes the recordings. The command waits for
+//! the program, forwards signals, and prints what the collector sends. The collector remains while recorded programs run
+//! that have outlived the command.
+//!
+//! **Why another process?** Programs find the shared memory through a descriptor of the collector (`/proc/PID/fd/N`), so
+//! it must not end while any of them may still start another. And a command that is killed must not take the recording
+//! with it.
+//!
+//! **Why is the collector in a session of its own?** The terminal's signals are for the program. A process that belongs to
+//! no terminal is not stopped when it writes.
+#![allow(unsafe_code)]
+
+use super::outcome::{self, Outcome};
+use super::reporter::{Reporter, Task};
+use crate::Streams;
+use crate::args::RunArgs;
+use crate::args::SnapshotOn;
+use memtrack_core::__collector::{Collector, Settings};
+use memtrack_core::recorder::Options;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What the collector is to do.
+pub(crate) struct Job {
+    pub(crate) args: RunArgs,
+    /// The program's name.
+    pub(crate) name: OsString,
+    /// The path of the recording.
+    pub(crate) output: PathBuf,
+    /// The folder to which the files are moved at the end; `None` if they stay.
+    pub(crate) folder: Option<PathBuf>,
+    /// The sanitizer because of which the program is not recorded.
+    pub(crate) sanitizer: Option<&'static str>,
+    pub(crate) options: Options,
+}
+
+/// The command's end of the channel.
+pub(crate) struct CollectorProcess {
+    channel: UnixStream,
+    /// The path by which programs find the shared memory.
+    pub(crate) memory: PathBuf,
+}
+
+/// The message to the collector that the program was sent `SIGUSR2`.
+const SNAPSHOT: u8 = 1;
+/// The message to the collector that the program has ended; its process id and status follow.
+const ENDED: u8 = 2;
+/// The message to the collector that the program has started; its process id follows.
+const STARTED: u8 = 3;
+
+/// The collector's message that text for standard error follows.
+const TEXT: u8 = 1;
+/// The collector's message that the answer as JSON follows.
+const JSON: u8 = 2;
+/// The collector's message that all was said.
+const DONE: u8 = 3;
+
+/// Starts the collector.
+///
+/// # Errors
+/// Fails when the system has no memory or process for it.
+pub(crate) fn start(job: &Job) -> io::Result<CollectorProcess> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let settings = Settings {
+        output: job.output.clone(),
+        options: job.options.clone(),
+        max_programs: job.args.max_processes,
+        command: std::process::id(),
+    };
+    let collector = Collector::create(settings)?;
+    // SAFETY: the process has one thread here, so that the child can do whatever this process could.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(ours);
+            detach(&[theirs.as_raw_fd(), collector.descriptor()]);
+            let collected =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| collect(collector, theirs, job)));
+            // SAFETY: ends the child without the handlers and buffers of the command.
+            unsafe { libc::_exit(i32::from(collected.is_err())) }
+        }
+        child => {
+            let memory = collector.memory_path(child as u32);
+            // The mapping belongs to the collector; unmapping it here would also close the region.
+            std::mem::forget(collector);
+            Ok(CollectorProcess { channel: ours, memory })
+        }
+    }
+}
+
+/// Leaves the terminal and the descriptors of the command to the program.
+fn detach(kept: &[i32]) {
+    let mut kept = kept.to_vec();
+    kept.sort_unstable();
+    // SAFETY: the calls change only this process: its session, the signals that it ignores, and its descriptors.
+    unsafe {
+        libc::setsid();
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2]
+        {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        for standard in 0..3 {
+            libc::dup2(null, standard);
+        }
+        let mut first = 3;
+        for descriptor in kept.into_iter().chain([i32::MAX]) {
+            if descriptor > first {
+                libc::syscall(libc::SYS_close_range, first, descriptor - 1, 0);
+            }
+            first = descriptor.saturating_add(1);
+        }
+        libc::prctl(libc::PR_SET_NAME, c"memtrack-collec".as_ptr());
+    }
+}
+
+impl CollectorProcess {
+    /// Returns the descriptor that becomes readable when the collector sends something.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.channel.as_raw_fd()
+    }
+
+    /// Returns a collector that has ended.
+    #[cfg(test)]
+    pub(crate) fn ended() -> Self {
+        let (channel, _) = UnixStream::pair().expect("a pair of sockets");
+        Self { channel, memory: PathBuf::new() }
+    }
+
+    /// Reports that the program has started: if the command is killed, the collector kills the program, as if it had been started
+    /// directly and killed itself.
+    pub(crate) fn program_started(&mut self, process: u32) {
+        let mut message = vec![STARTED];
+        message.extend_from_slice(&process.to_le_bytes());
+        message.extend_from_slice(&[0; 4]);
+        // A collector that has failed is reported at the end.
+        let _ = self.channel.write_all(&message);
+    }
+
+    /// Requests a snapshot.
+    pub(crate) fn request_snapshot(&mut self) {
+        // A collector that has failed is reported at the end.
+        let _ = self.channel.write_all(&[SNAPSHOT]);
+    }
+
+    /// Prints what the collector has sent. Returns false if it sends nothing more.
+    pub(crate) fn receive(&mut self, streams: &mut Streams<'_>) -> bool {
+        match read_frame(&mut self.channel) {
+            Ok((TEXT, bytes)) => {
+                // The exit status is the program's, so a failure to write to standard error is ignored.
+                let _ = streams.stderr.write_all(&bytes).and_then(|()| streams.stderr.flush());
+                true
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Reports that the program has ended, and prints what the collector sends until it has said all. Returns the answer as
+    /// JSON; `None` if the collector has failed.
+    pub(crate) fn end(
+        &mut self,
+        process: u32,
+        status: ExitStatus,
+        streams: &mut Streams<'_>,
+    ) -> Option<Vec<u8>> {
+        let raw = std::os::unix::process::ExitStatusExt::into_raw(status);
+        let mut message = vec![ENDED];
+        message.extend_from_slice(&process.to_le_bytes());
+        message.extend_from_slice(&raw.to_le_bytes());
+        self.channel.write_all(&message).ok()?;
+        let mut json = None;
+        loop {
+            match read_frame(&mut self.channel).ok()? {
+                (TEXT, bytes) => {
+                    let _ = streams.stderr.write_all(&bytes);
+                }
+                (JSON, bytes) => json = Some(bytes),
+                _ => return json.or_else(|| Some(Vec::new())),
+            }
+        }
+    }
+}
+
+fn read_frame(channel: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
+    let mut head = [0; 5];
+    channel.read_exact(&mut head)?;
+    let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+    let mut bytes = vec![0; len as usize];
+    channel.read_exact(&mut bytes)?;
+    Ok((head[0], bytes))
+}
+
+/// The collector's end of the channel, which several of its threads use.
+#[derive(Clone)]
+pub(super) struct Voice(Arc<Mutex<UnixStream>>);
+
+impl Voice {
+    /// Sends text for standard error.
+    pub(super) fn say(&self, text: &str) {
+        self.send(TEXT, text.as_bytes());
+    }
+
+    fn send(&self, kind: u8, bytes: &[u8]) {
+        let mut frame = vec![kind];
+        frame.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        frame.extend_from_slice(bytes);
+        // If the command was killed, nobody reads it.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame);
+    }
+}
+
+/// What the collector receives.
+enum Received {
+    Nothing,
+    Started(u32),
+    Snapshot,
+    Ended(u32, ExitStatus),
+    /// The command was killed.
+    Gone,
+}
+
+/// Collects until the program and all recorded processes have ended.
+fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
+    let Ok(writing) = channel.try_clone() else { return };
+    let voice = Voice(Arc::new(Mutex::new(writing)));
+    let mut reporter = Reporter::start(voice.clone(), job);
+    let wants = |when| job.args.snapshot_on.contains(&when);
+    let mut snapshots_at_exit = 0;
+    let mut program = None;
+    loop {
+        collector.poll();
+        pass_on(&mut collector, &voice, &mut reporter);
+        if wants(SnapshotOn::Exit) {
+            snapshots_at_exit += queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
+        }
+        match receive(&mut channel, collector.pause()) {
+            Received::Nothing => {}
+            Received::Started(process) => program = ProgramHandle::open(process),
+            Received::Snapshot => {
+                collector.poll();
+                for recorded in collector.recordings().into_iter().filter(|recorded| !recorded.has_ended) {
+                    reporter.queue(Task::Signalled(recorded.path));
+                }
+            }
+            Received::Ended(process, status) => {
+                collector.poll_at_end();
+                pass_on(&mut collector, &voice, &mut reporter);
+                if wants(SnapshotOn::Exit) {
+                    queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
+                }
+                reporter.finish();
+                let outcome = Outcome { process, status, job };
+                let (text, json) = outcome::report(&collector, &outcome);
+                voice.say(&text);
+                voice.send(JSON, &json);
+                voice.send(DONE, &[]);
+                break;
+            }
+            Received::Gone => {
+                if let Some(program) = &program {
+                    program.kill();
+                }
+                break;
+            }
+        }
+    }
+    drop((voice, channel));
+    while collector.has_processes() {
+        std::thread::sleep(collector.pause());
+        collector.poll();
+    }
+}
+
+/// The program's process, even if its id is reused.
+struct ProgramHandle(OwnedFd);
+
+impl ProgramHandle {
+    fn open(process: u32) -> Option<Self> {
+        // SAFETY: the call returns a new descriptor, or an error (before Linux 5.3).
+        let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) } as i32;
+        // SAFETY: the descriptor was just opened and belongs to nothing else.
+        (handle >= 0).then(|| Self(unsafe { OwnedFd::from_raw_fd(handle) }))
+    }
+
+    fn kill(&self) {
+        // SAFETY: sends a signal to the process of the descriptor; it may have ended.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, 0, 0) };
+    }
+}
+
+/// Passes on what processes have reported since the last time.
+fn pass_on(collector: &mut Collector, voice: &Voice, reporter: &mut Reporter) {
+    for message in collector.take_messages() {
+        voice.say(&format!("memtrack: {message}\n"));
+    }
+    for (process, owner) in collector.take_bypassed() {
+        voice.say(&format!(
+            "memtrack: no CUDA memory of process {process} is recorded: {owner} exports a function `dlsym` of its own, so its \
+             calls of the CUDA driver go past memtrack's. Link it so that it does not export that function (-rdynamic and \
+             --export-dynamic do), and run it again.\n"
+        ));
+    }
+    for failed in collector.take_failed_requests() {
+        reporter.queue(Task::OutOfMemory(failed));
+    }
+}
+
+/// Queues the snapshots of processes that have ended since the first `done` of them. Returns how many.
+fn queue_snapshots_at_exit(collector: &Collector, done: usize, reporter: &mut Reporter) -> usize {
+    let ended: Vec<_> =
+        collector.recordings().into_iter().filter(|recorded| recorded.has_ended).skip(done).collect();
+    let count = ended.len();
+    ended.into_iter().for_each(|recorded| reporter.queue(Task::AtTheEnd(recorded.path)));
+    count
+}
+
+/// Waits for a message from the command, for `pause` at most.
+fn receive(channel: &mut UnixStream, pause: Duration) -> Received {
+    let mut poll = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: pause.as_nanos().min(999_999_999) as libc::c_long };
+    // SAFETY: one structure and a timeout, which exist until the call returns.
+    if unsafe { libc::ppoll(&mut poll, 1, &timeout, std::ptr::null()) } <= 0 {
+        return Received::Nothing;
+    }
+    let mut kind = [0];
+    if channel.read_exact(&mut kind).is_err() {
+        return Received::Gone;
+    }
+    match kind[0] {
+        SNAPSHOT => Received::Snapshot,
+        kind => {
+            let mut numbers = [0; 8];
+            if channel.read_exact(&mut numbers).is_err() {
+                return Received::Gone;
+            }
+            let [a, b, c, d, e, f, g, h] = numbers;
+            let process = u32::from_le_bytes([a, b, c, d]);
+            if kind == STARTED {
+                return Received::Started(process);
+            }
+            let status = std::os::unix::process::ExitStatusExt::from_raw(i32::from_le_bytes([e, f, g, h]));
+            Received::Ended(process, status)
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Reports while the program runs: who holds the memory when it runs out, and snapshots when `--snapshot-on` requests them.
+//! All of it is made from the recording so far, by a thread of the collector: reading it may take a second, and the
+//! memory of the programs must be drained meanwhile.
+
+use super::collector::{Job, Voice};
+use super::kept::{KeptSnapshots, MAX_SNAPSHOTS};
+use crate::args::SnapshotOn;
+use memtrack_core::__collector::{FailedRequest, Pace, keep_newest, restrict_to};
+use memtrack_core::analysis::holds::log_text;
+use memtrack_core::analysis::moment::Moment;
+use memtrack_core::analysis::summary::memory_in_use_text;
+use memtrack_core::analysis::top::{By, TopOptions, top_with};
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::{ReadingMoment, Snapshot, SnapshotFiles};
+use memtrack_core::stack::symbols::Symbolizer;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The number of rows printed when memory runs out.
+const TOP_ROWS: usize = 10;
+/// The number of reports at out of memory that are always made; later ones may take a fiftieth of the time.
+const UNTHROTTLED_REPORTS: u64 = 3;
+/// The maximum time for symbolization.
+const SYMBOL_TIME: Duration = Duration::from_millis(500);
+
+/// What to report; a path is that of the recording so far, `None` if nothing was recorded.
+pub(super) enum Task {
+    OutOfMemory(FailedRequest),
+    Signalled(Option<PathBuf>),
+    AtTheEnd(Option<PathBuf>),
+}
+
+/// The thread that reports.
+pub(super) struct Reporter {
+    tasks: Option<Sender<Task>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reporter {
+    pub(super) fn start(voice: Voice, job: &Job) -> Self {
+        let (tasks, queue) = channel();
+        let args = &job.args;
+        let work = Work {
+            voice,
+            takes_snapshots_at_oom: args.snapshot_on.contains(&SnapshotOn::Oom),
+            max_entries: args.max_entries.max(1),
+            folder: job.folder.clone(),
+            processes: HashMap::new(),
+        };
+        let thread =
+            std::thread::Builder::new().name("reports".to_owned()).spawn(move || work.run(&queue)).ok();
+        Self { tasks: Some(tasks), thread }
+    }
+
+    /// Queues a report.
+    pub(super) fn queue(&mut self, task: Task) {
+        if let Some(tasks) = &self.tasks {
+            // Fails only if the thread has panicked.
+            let _ = tasks.send(task);
+        }
+    }
+
+    /// Makes the queued reports and ends.
+    pub(super) fn finish(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The reports of one process.
+#[derive(Default)]
+struct ProcessReports {
+    /// The number of snapshots, which is also the number of the newest one.
+    snapshots: u32,
+    tried_at_oom: usize,
+    at_oom: KeptSnapshots,
+    on_signal: KeptSnapshots,
+    /// How often memory ran out without a snapshot since the last snapshot for that reason.
+    skipped_snapshots: u64,
+    snapshot_pace: Pace,
+    reports: u64,
+    /// How often memory ran out without a report since the last report.
+    skipped_reports: u64,
+    report_pace: Pace,
+    /// When memory last ran out: ticks.
+    last_oom: Option<u64>,
+}
+
+struct Work {
+    voice: Voice,
+    takes_snapshots_at_oom: bool,
+    max_entries: u64,
+    /// The folder of the snapshots, if it is not that of the recordings.
+    folder: Option<PathBuf>,
+    processes: HashMap<PathBuf, ProcessReports>,
+}
+
+/// Why a snapshot is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    OutOfMemory,
+    AtTheEnd,
+    Signalled,
+}
+
+impl Reason {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "out of memory",
+            Self::AtTheEnd => "at the end",
+            Self::Signalled => "SIGUSR2",
+        }
+    }
+}
+
+impl Work {
+    fn run(mut self, queue: &Receiver<Task>) {
+        for task in queue {
+            match task {
+                Task::OutOfMemory(failed) => self.out_of_memory(failed.recording.as_deref(), &failed),
+                Task::Signalled(Some(path)) => self.write(&path, Reason::Signalled, None),
+                Task::AtTheEnd(Some(path)) => self.write(&path, Reason::AtTheEnd, None),
+                Task::Signalled(None) | Task::AtTheEnd(None) => {}
+            }
+        }
+        self.report_skipped();
+    }
+
+    fn say(&self, message: std::fmt::Arguments<'_>) {
+        self.voice.say(&format!("memtrack: {message}\n"));
+    }
+
+    fn out_of_memory(&mut self, path: Option<&Path>, failed: &FailedRequest) {
+        let state = self.processes.entry(path.map(Path::to_owned).unwrap_or_default()).or_default();
+        let may_report = state.reports < UNTHROTTLED_REPORTS || state.report_pace.is_due();
+        if !may_report {
+            state.skipped_reports += 1;
+        }
+        let is_device = failed.oom.device.is_accelerator() || failed.oom.device.is_pinned();
+        let wants_snapshot = self.takes_snapshots_at_oom && is_device;
+        let may_write =
+            wants_snapshot && (state.tried_at_oom < MAX_SNAPSHOTS || state.snapshot_pace.is_due());
+        if wants_snapshot {
+            state.tried_at_oom += usize::from(may_write);
+            state.skipped_snapshots += u64::from(!may_write);
+        }
+        if !may_report && !may_write {
+            return;
+        }
+        let begun = Instant::now();
+        let snapshot = path.and_then(|path| read_until(path, Some(failed.ticks)));
+        if may_report {
+            self.report(path, failed, snapshot.as_ref());
+        }
+        if may_write && let Some(path) = path {
+            if let Some(snapshot) = &snapshot {
+                self.print_largest(failed, snapshot);
+            }
+            self.write(path, Reason::OutOfMemory, Some(failed.ticks));
+        }
+        let state = self.processes.entry(path.map(Path::to_owned).unwrap_or_default()).or_default();
+        state.last_oom = Some(failed.ticks);
+        state.report_pace.done(begun.elapsed());
+        state.snapshot_pace.done(begun.elapsed());
+    }
+
+    /// Prints who held the memory when a request failed.
+    fn report(&mut self, path: Option<&Path>, failed: &FailedRequest, snapshot: Option<&Snapshot>) {
+        let state = self.processes.entry(path.map(Path::to_owned).unwrap_or_default()).or_default();
+        state.reports += 1;
+        let more = match std::mem::take(&mut state.skipped_reports) {
+            0 => String::new(),
+            1 => "; and once before, which was not reported".to_owned(),
+            times => format!("; and {times} times before, which were not reported"),
+        };
+        let since = state.last_oom.map(|ticks| (ticks, "memory last ran out"));
+        self.say(format_args!("{}{}{more}", failed.oom, failed.scope));
+        if let Some(snapshot) = snapshot {
+            self.voice.say(&log_text(snapshot, Some(failed.oom), since, SYMBOL_TIME));
+        }
+    }
+
+    /// Prints the blocks that were live when memory ran out, largest first.
+    fn print_largest(&self, failed: &FailedRequest, snapshot: &Snapshot) {
+        let device = failed.oom.device;
+        let at = Moment::last_oom(snapshot, device).unwrap_or(Moment::End);
+        let options = TopOptions::new().limit(TOP_ROWS).at(at);
+        let mut symbols = Symbolizer::of(snapshot);
+        let by = By::default_for(snapshot, &mut symbols, &options);
+        let report = top_with(snapshot, &mut symbols, by, device, &options);
+        let of_oom = |moment| moment == ReadingMoment::OutOfMemory;
+        let reading =
+            snapshot.driver.iter().find(|reading| reading.device == device && of_oom(reading.moment));
+        let parts = reading.map(|reading| format!("\n{}", memory_in_use_text(reading))).unwrap_or_default();
+        self.say(format_args!("{}{parts}\n{report}", failed.oom));
+    }
+
+    /// Writes the next snapshot of a process: its recording until these ticks.
+    fn write(&mut self, recording: &Path, reason: Reason, until: Option<u64>) {
+        let Some(mut snapshot) = read_until(recording, until) else { return };
+        keep_newest(&mut snapshot, self.max_entries);
+        let state = self.processes.entry(recording.to_owned()).or_default();
+        state.snapshots += 1;
+        let number = state.snapshots;
+        let beside = match (&self.folder, recording.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => recording.to_owned(),
+        };
+        let mut path: OsString = beside.into();
+        path.push(format!(".{number}.pickle"));
+        let path = PathBuf::from(path);
+        let saved = snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
+        let mut notes = String::new();
+        if reason == Reason::OutOfMemory {
+            notes = match std::mem::take(&mut state.skipped_snapshots) {
+                0 => String::new(),
+                1 => "; once before there was no time for one".to_owned(),
+                times => format!("; {times} times before there was no time for one"),
+            };
+        }
+        let kept = match reason {
+            Reason::OutOfMemory => Some(&mut state.at_oom),
+            Reason::Signalled => Some(&mut state.on_signal),
+            Reason::AtTheEnd => None,
+        };
+        if let Some(kept) = kept.filter(|_| saved.is_ok()) {
+            notes += &kept.add(number, path.clone()).unwrap_or_default();
+        }
+        let reason = reason.name();
+        match saved {
+            Ok(()) => self.say(format_args!("{reason}: wrote {}{notes}", path.display())),
+            Err(error) => self.say(format_args!("{reason}: cannot write {}: {error}{notes}", path.display())),
+        }
+    }
+
+    /// Prints how often memory ran out without a report or a snapshot.
+    fn report_skipped(&self) {
+        let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        let sum = |of: fn(&ProcessReports) -> u64| self.processes.values().map(of).sum::<u64>();
+        match sum(|state| state.skipped_reports) {
+            0 => {}
+            more => {
+                self.say(format_args!("requests were refused {} more; these were not reported", times(more)))
+            }
+        }
+        match sum(|state| state.skipped_snapshots) {
+            0 => {}
+            more => self.say(format_args!(
+                "memory ran out {} more, for which there is no snapshot: after the first {MAX_SNAPSHOTS} they may take a \
+                 fiftieth of the time",
+                times(more)
+            )),
+        }
+    }
+}
+
+/// Reads a recording up to these ticks; `None` if it cannot be read.
+fn read_until(path: &Path, ticks: Option<u64>) -> Option<Snapshot> {
+    let mut snapshot = Snapshot::open(path, LoadOptions::default()).ok()?.snapshot;
+    if let Some(ticks) = ticks {
+        restrict_to(&mut snapshot, ticks);
+    }
+    // It is complete for that moment.
+    snapshot.meta.complete = true;
+    Some(snapshot)
+}

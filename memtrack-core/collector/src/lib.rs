@@ -1,0 +1,231 @@
+//! The command's part in `memtrack run`: reads what the programs of a run write into shared memory
+//! ([`Region`]), and writes the recordings.
+//!
+//! A [`Collector`] is polled by the command while the program runs, and once more when it has ended. The memory of a program
+//! that was killed is still there then, so nothing is lost that a hook had written.
+//!
+//! - `process`: one recorded process: its tables, and what is drained from its pages
+//! - `recording`: its file, in parts if it has a limit
+//! - `snapshot`: snapshots of a program that still runs
+//! - `system`: what the system knows about a process
+//!
+//! **How often is the memory polled?** Programs make no system call, so they cannot wake the command. It sleeps for a
+//! millisecond after events were found, and for up to 10 ms when there were none for a while.
+//!
+//! This package is part of `memtrack-core`; only the command uses it.
+#![cfg(target_os = "linux")]
+
+mod process;
+mod recording;
+mod snapshot;
+mod system;
+
+use memtrack_recorder::recorder::Options;
+use memtrack_recorder::shared_memory::{ProcessView, Region};
+use process::Process;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use memtrack_recorder::recorder::Pace;
+pub use process::{FailedRequest, Recorded};
+pub use snapshot::{keep_newest, restrict_to};
+
+/// The number of free extents, of 64 KiB each, before any process is recorded …
+const FIRST_EXTENTS: usize = 16;
+/// … and from then on: 16 MiB.
+const FREE_EXTENTS: usize = 256;
+
+/// The shortest and the longest time between two polls.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// The time between two readings of the resident memory of a process without events.
+const RESIDENT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What is recorded, and where.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The file of the program's recording; the names of others are this name and a process id.
+    pub output: PathBuf,
+    /// The options with which the programs record.
+    pub options: Options,
+    /// The maximum number of programs that are recorded besides the one that the command starts.
+    pub max_programs: u64,
+    /// The process id of the command: the program that it starts is its child, or itself after `exec`.
+    pub command: u32,
+}
+
+/// Reads the shared memory of a run and writes its recordings.
+#[derive(Debug)]
+pub struct Collector {
+    region: Region,
+    settings: Settings,
+    /// The processes that use the region, by number.
+    processes: BTreeMap<usize, Process>,
+    /// The recordings of processes that have ended.
+    ended: Vec<Recorded>,
+    /// The pause before the next poll.
+    pause: Duration,
+    /// Whether any process was recorded so far.
+    is_recording: bool,
+    resident_read: Instant,
+    /// Messages for the user.
+    messages: Vec<String>,
+    failed: Vec<FailedRequest>,
+    /// What the user must know about processes whose calls of the driver bypass the hook: process id and binary.
+    bypassed: Vec<(u32, String)>,
+}
+
+impl Collector {
+    /// Creates the shared memory of a run.
+    ///
+    /// # Errors
+    /// Fails when the system has no memory for it.
+    pub fn create(settings: Settings) -> io::Result<Self> {
+        let region = Region::create(FIRST_EXTENTS, settings.command, settings.max_programs)?;
+        Ok(Self {
+            region,
+            settings,
+            processes: BTreeMap::new(),
+            ended: Vec::new(),
+            pause: SHORTEST_PAUSE,
+            is_recording: false,
+            resident_read: Instant::now(),
+            messages: Vec::new(),
+            failed: Vec::new(),
+            bypassed: Vec::new(),
+        })
+    }
+
+    /// Returns the path by which programs find the shared memory, if the process with this id has it open.
+    pub fn memory_path(&self, pid: u32) -> PathBuf {
+        self.region.path(pid)
+    }
+
+    /// Returns the descriptor of the shared memory.
+    pub fn descriptor(&self) -> i32 {
+        self.region.descriptor()
+    }
+
+    /// Returns how long to wait before the next poll.
+    pub fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Reads what was written since the last call, writes it to the recordings, and ends the recordings of processes that
+    /// have ended.
+    pub fn poll(&mut self) {
+        let any = self.read_all();
+        let free = if self.is_recording { FREE_EXTENTS } else { FIRST_EXTENTS };
+        if let Err(error) = self.region.keep_alive(free) {
+            // Said once: without more memory, processes lose events, which are counted.
+            if self.pause != LONGEST_PAUSE {
+                self.messages.push(format!("no memory for more events: {error}"));
+            }
+        }
+        self.pause = if any { SHORTEST_PAUSE } else { (self.pause * 5 / 4).min(LONGEST_PAUSE) };
+    }
+
+    /// Does the same as [`poll`](Self::poll), but provides no more memory, because the program has ended.
+    pub fn poll_at_end(&mut self) {
+        self.read_all();
+    }
+
+    /// Returns whether there was anything to read.
+    fn read_all(&mut self) -> bool {
+        let now = Instant::now();
+        let reads_resident = now.duration_since(self.resident_read) >= RESIDENT_INTERVAL;
+        if reads_resident {
+            self.resident_read = now;
+        }
+        let views = self.region.processes();
+        let mut any = false;
+        for view in &views {
+            any |= self.drain(view, reads_resident);
+        }
+        self.end_processes(&views);
+        self.is_recording |= !views.is_empty();
+        any
+    }
+
+    /// Drains a process. Returns whether there was anything.
+    fn drain(&mut self, view: &ProcessView, reads_resident: bool) -> bool {
+        let process = self.processes.entry(view.number).or_insert_with(|| Process::new(view, &self.settings));
+        let taken = self.ended.iter().filter_map(|recorded| recorded.path.as_deref());
+        let taken: Vec<PathBuf> = taken.map(Path::to_owned).collect();
+        let any = process.drain(&self.region, view, &taken);
+        if any || reads_resident {
+            process.read_resident();
+        }
+        self.messages.append(&mut process.take_messages());
+        self.failed.append(&mut process.take_failed_requests());
+        let bypass = process.take_bypass(&self.region, view);
+        self.bypassed.extend(bypass.map(|owner| (view.pid, owner)));
+        any
+    }
+
+    /// Ends the recordings of the processes that have ended, or that run another program now.
+    fn end_processes(&mut self, views: &[ProcessView]) {
+        let newest = |view: &ProcessView| {
+            views.iter().filter(|other| other.pid == view.pid).map(|other| other.clock.0).max()
+        };
+        for view in views {
+            let is_replaced = newest(view).is_some_and(|newest| newest > view.clock.0) && !view.is_forked;
+            let has_ended = self.processes.get_mut(&view.number).is_some_and(Process::has_ended);
+            if is_replaced || has_ended {
+                // What was written between the last drain and the end; and once more for requests that failed just before it.
+                self.drain(view, false);
+                self.drain(view, false);
+                self.end(view);
+            }
+        }
+    }
+
+    fn end(&mut self, view: &ProcessView) {
+        if let Some(process) = self.processes.remove(&view.number) {
+            let (recorded, message) = process.finish(&self.region, view);
+            self.ended.push(recorded);
+            self.messages.extend(message);
+        }
+        self.region.free_process(view);
+    }
+
+    /// Returns and removes the messages for the user.
+    pub fn take_messages(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.messages)
+    }
+
+    /// Returns and removes the failed requests for memory since the last call.
+    pub fn take_failed_requests(&mut self) -> Vec<FailedRequest> {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// Returns and removes the processes whose CUDA memory is not recorded, because the named binary exports a `dlsym` of its
+    /// own, past which the hook is not reached.
+    pub fn take_bypassed(&mut self) -> Vec<(u32, String)> {
+        std::mem::take(&mut self.bypassed)
+    }
+
+    /// Returns how many programs were not recorded because there were too many, and how many forked processes.
+    pub fn beyond_limits(&self) -> [u64; 2] {
+        self.region.beyond_limits()
+    }
+
+    /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started
+    /// without the library in their environment.
+    pub fn unrecorded_programs(&self) -> [u64; 2] {
+        self.region.unrecorded_programs()
+    }
+
+    /// Returns whether any recorded process still runs.
+    pub fn has_processes(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    /// Returns the recordings so far: those of processes that have ended, then those of others.
+    pub fn recordings(&self) -> Vec<Recorded> {
+        let running = self.processes.values().map(Process::recorded);
+        self.ended.iter().cloned().chain(running).collect()
+    }
+}

@@ -1,0 +1,480 @@
+//! The program's side: an [`Arena`] is the shared memory of one process. It takes extents from the region and pages from its
+//! extents, without waiting: where there is no page, an event is lost and counted.
+
+use super::layout::{
+    ABI, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC, MAX_EXTENTS, MAX_FORKS, PAGE_BYTES,
+    PAGE_CONTENT_BYTES, PageHeader, PageKind, ProcessHeader, RegionHeader, owner_of, page_content,
+};
+use super::log::{self, Record};
+use super::protocol;
+use crate::events::{ForkCell, generation};
+use crate::{internal_bytes, switch};
+use memtrack_model::event::StackId;
+use std::ffi::CStr;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The bytes of the region's beginning that a program maps.
+const HEADER_BYTES: usize = size_of::<RegionHeader>().next_multiple_of(PAGE_BYTES);
+
+/// The region's header; null in a process that is not connected. Forked children inherit the mapping.
+static HEADER: AtomicPtr<RegionHeader> = AtomicPtr::new(null_mut());
+
+/// This process's arena; `None` if it cannot be recorded. A forked child takes another one.
+static ARENA: ForkCell<Option<Arena>> = ForkCell::new(Arena::begin);
+
+/// Returns whether recording goes to shared memory.
+#[inline]
+pub(crate) fn is_connected() -> bool {
+    !HEADER.load(Ordering::Relaxed).is_null()
+}
+
+/// Returns this process's arena; `None` if recording does not go to shared memory, or if this process cannot be recorded.
+#[inline]
+pub(crate) fn arena() -> Option<&'static Arena> {
+    if is_connected() { ARENA.get().as_ref() } else { None }
+}
+
+/// Maps the region whose file has this path. Recording will go there, once a session begins. Returns false, and changes
+/// nothing, if that is impossible: the command has ended, it is of another version, or the rights, the root or the limits
+/// of this program differ from its.
+pub fn connect(path: &CStr) -> bool {
+    let Some(header) = map_header(path) else { return false };
+    // SAFETY: the mapping has the size of a header, and is shared memory in which all fields are integers.
+    let region = unsafe { header.as_ref() };
+    let fits = (region.magic, region.abi) == (MAGIC, ABI);
+    if fits {
+        HEADER.store(header.as_ptr(), Ordering::Release);
+    } else {
+        // SAFETY: the mapping was made above, and nothing refers to it.
+        unsafe { libc::munmap(header.as_ptr().cast(), HEADER_BYTES) };
+    }
+    fits
+}
+
+/// Returns whether this process has memory of its own in the region, so that it can be recorded. Takes it at the first
+/// call.
+pub fn has_arena() -> bool {
+    arena().is_some()
+}
+
+/// Reports to the command that calls of the driver will bypass the hook, because the binary with this name exports a
+/// `dlsym` of its own.
+pub fn note_bypass(owner: &str) {
+    append(&Record::Bypass(owner));
+}
+
+/// Reports to the command that the process has loaded the driver, after [`note_bypass`]. May be called in a signal handler.
+pub fn note_bypassed_driver() {
+    if let Some(arena) = arena() {
+        arena.process.bypass.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a program that is about to be started and cannot be recorded: because no library can be preloaded into it, or
+/// because the library is not in its environment.
+pub fn count_unrecorded_program(cannot_be_preloaded: bool) {
+    // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
+    if let Some(region) = unsafe { HEADER.load(Ordering::Acquire).as_ref() } {
+        let count = if cannot_be_preloaded { &region.refused } else { &region.without_library };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn map_header(path: &CStr) -> Option<NonNull<RegionHeader>> {
+    // SAFETY: a C string; the descriptor was opened here, and is closed before any other code of the program runs.
+    unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if file < 0 {
+            return None;
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let header = libc::mmap(null_mut(), HEADER_BYTES, access, libc::MAP_SHARED, file, 0);
+        libc::close(file);
+        if header == libc::MAP_FAILED { None } else { NonNull::new(header.cast()) }
+    }
+}
+
+/// The shared memory of one process.
+pub(crate) struct Arena {
+    region: &'static RegionHeader,
+    process: &'static ProcessHeader,
+    /// The number of the extent that contains `process`.
+    number: u32,
+    pid: u32,
+    /// The mapped extents: the first [`Self::count`] entries, null while one is being added.
+    extents: Box<[AtomicPtr<ExtentHeader>]>,
+    count: AtomicUsize,
+    /// The index of the extent in which the search for a free page begins.
+    next: AtomicUsize,
+    /// The value of [`RegionHeader::freed`] when no page was found, plus one: until it changes, none is searched.
+    exhausted: AtomicU64,
+    watch: CommandWatch,
+    log: Mutex<Log>,
+}
+
+// SAFETY: the pointers refer to shared memory that stays mapped, whose fields are atomic or have one writer.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Takes the first extent of this process, and announces the process.
+    fn begin() -> Option<Self> {
+        // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
+        let region = unsafe { HEADER.load(Ordering::Acquire).as_ref() }?;
+        let (pid, parent) = (std::process::id(), parent_of_this_process());
+        let is_forked = generation() > 0;
+        let command = region.command.load(Ordering::Relaxed);
+        let has_room = |count: &AtomicU64, most: u64| count.fetch_add(1, Ordering::Relaxed) < most;
+        let may_begin = match is_forked {
+            true => has_room(&region.forks, MAX_FORKS),
+            // The programs that the command's child executes are always recorded.
+            false if pid == command || parent == command => true,
+            false => has_room(&region.programs, region.max_programs.load(Ordering::Relaxed)),
+        };
+        if !may_begin {
+            return None;
+        }
+        let (number, extent) = take_extent(region, pid)?;
+        // SAFETY: the extent was just mapped and stays mapped.
+        let header = unsafe { extent.as_ref() };
+        let process = &header.header;
+        process.pid.store(pid, Ordering::Relaxed);
+        process.parent.store(parent, Ordering::Relaxed);
+        process.is_forked.store(u32::from(is_forked), Ordering::Relaxed);
+        let (ticks, epoch_ns) = crate::events::clock_now();
+        process.clock[0].store(ticks, Ordering::Relaxed);
+        process.clock[1].store(epoch_ns, Ordering::Relaxed);
+        process.start_ticks.store(ticks, Ordering::Relaxed);
+        header.process.store(number, Ordering::Release);
+        let extents: Box<[_]> = (0..MAX_EXTENTS).map(|_| AtomicPtr::new(null_mut())).collect();
+        extents[0].store(extent.as_ptr(), Ordering::Release);
+        internal_bytes::add(EXTENT_BYTES);
+        process.is_begun.store(1, Ordering::Release);
+        Some(Self {
+            region,
+            process,
+            number,
+            pid,
+            extents,
+            count: AtomicUsize::new(1),
+            next: AtomicUsize::new(0),
+            exhausted: AtomicU64::new(0),
+            watch: CommandWatch::default(),
+            log: Mutex::new(Log::default()),
+        })
+    }
+
+    /// Returns what this process reports about itself.
+    pub(super) fn process(&self) -> &'static ProcessHeader {
+        self.process
+    }
+
+    /// Takes a page; `None` if there is none, or if the command has ended.
+    #[cold]
+    pub(crate) fn take_page(&self, kind: PageKind) -> Option<NonNull<PageHeader>> {
+        if self.region.is_closed.load(Ordering::Relaxed) != 0 {
+            turn_off();
+            return None;
+        }
+        let freed = self.region.freed.load(Ordering::Acquire);
+        if self.exhausted.load(Ordering::Relaxed) != freed.wrapping_add(1) {
+            loop {
+                if let Some(page) = self.find_page() {
+                    // SAFETY: the page was just taken, so that no other thread uses it, and stays mapped.
+                    let header = unsafe { page.as_ref() };
+                    if kind == PageKind::Sums {
+                        // The page may have held events. Zero is valid for all sums.
+                        // SAFETY: the page was just taken and stays mapped.
+                        unsafe { page_content(page.as_ptr()).write_bytes(0, PAGE_CONTENT_BYTES) };
+                    }
+                    header.is_finished.store(0, Ordering::Relaxed);
+                    if !matches!(kind, PageKind::Log | PageKind::None) {
+                        protocol::begin(&header.kind, &header.len, kind as u32);
+                    }
+                    return Some(page);
+                }
+                if !self.add_extent() {
+                    break;
+                }
+            }
+            self.exhausted.store(freed.wrapping_add(1), Ordering::Relaxed);
+        }
+        if self.watch.has_ended(self.region.heartbeat.load(Ordering::Relaxed)) {
+            turn_off();
+        }
+        None
+    }
+
+    fn find_page(&self) -> Option<NonNull<PageHeader>> {
+        let count = self.count.load(Ordering::Acquire).min(self.extents.len());
+        let first = self.next.load(Ordering::Relaxed);
+        for index in (0..count).map(|offset| (first + offset) % count) {
+            let extent = self.extents[index].load(Ordering::Acquire);
+            // SAFETY: null, or a mapped extent of this process.
+            let Some(header) = (unsafe { extent.as_ref() }) else { continue };
+            if header.free_pages.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if let Some(page) = (1..EXTENT_PAGES).find(|&page| protocol::claim(&header.pages[page])) {
+                header.free_pages.fetch_sub(1, Ordering::Relaxed);
+                self.next.store(index, Ordering::Relaxed);
+                return NonNull::new(extent.cast::<u8>().wrapping_add(page * PAGE_BYTES).cast());
+            }
+        }
+        None
+    }
+
+    /// Maps another extent. Returns false if there is none, or no room for it in the address space.
+    fn add_extent(&self) -> bool {
+        let Some((_, extent)) = take_extent(self.region, self.pid) else { return false };
+        // SAFETY: the extent was just mapped and stays mapped.
+        unsafe { extent.as_ref() }.process.store(self.number, Ordering::Release);
+        let index = self.count.fetch_add(1, Ordering::AcqRel);
+        let Some(entry) = self.extents.get(index) else { return false };
+        entry.store(extent.as_ptr(), Ordering::Release);
+        internal_bytes::add(EXTENT_BYTES);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the log; `None` if it has no room for this many bytes.
+    pub(crate) fn try_lock_log(&'static self, bytes: usize) -> Option<LockedLog> {
+        let log = self.lock();
+        log.has_room(bytes).then_some(LockedLog { log })
+    }
+
+    /// Makes room for a record of this many bytes in the log. Returns false if there is no page, or if the record is larger
+    /// than a page. Must be called while the log is not locked.
+    pub(crate) fn make_room(&self, bytes: usize) -> bool {
+        if bytes > PAGE_CONTENT_BYTES {
+            return false;
+        }
+        if self.lock().has_room(bytes) {
+            return true;
+        }
+        let Some(page) = self.take_page(PageKind::Log) else { return false };
+        let mut log = self.lock();
+        if log.spare.is_none() {
+            log.spare = Some(page);
+        } else {
+            drop(log);
+            self.free_page(page);
+        }
+        true
+    }
+
+    /// Frees a page that was taken and not used.
+    fn free_page(&self, page: NonNull<PageHeader>) {
+        for extent in &self.extents[..self.count.load(Ordering::Acquire).min(self.extents.len())] {
+            let extent = extent.load(Ordering::Acquire);
+            let offset = page.as_ptr().addr().wrapping_sub(extent.addr());
+            if offset < EXTENT_BYTES {
+                // SAFETY: the page lies in this extent, which is mapped.
+                let header = unsafe { &*extent };
+                header.pages[offset / PAGE_BYTES].store(protocol::PAGE_FREE, Ordering::Release);
+                header.free_pages.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Appends a record to the log. Returns false if there is no room for it.
+    pub(crate) fn append(&'static self, record: &Record<'_>) -> bool {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        let with_head = log::HEAD_BYTES + bytes.len();
+        loop {
+            if let Some(mut log) = self.try_lock_log(with_head) {
+                log.append(record.kind(), &[&bytes]);
+                return true;
+            }
+            if !self.make_room(with_head) {
+                return false;
+            }
+        }
+    }
+}
+
+/// The end of the log, to which one thread at a time appends.
+#[derive(Default)]
+struct Log {
+    page: Option<NonNull<PageHeader>>,
+    /// The page that follows when `page` is full.
+    spare: Option<NonNull<PageHeader>>,
+    /// The number of bytes in `page`.
+    len: usize,
+    /// The number of pages so far.
+    pages: u64,
+}
+
+impl Log {
+    fn has_room(&self, bytes: usize) -> bool {
+        let left = if self.page.is_some() { PAGE_CONTENT_BYTES - self.len } else { 0 };
+        let more = if self.spare.is_some() { PAGE_CONTENT_BYTES } else { 0 };
+        left + more >= bytes
+    }
+
+    /// Appends bytes, for which there must be room.
+    fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let page = match self.page {
+                Some(page) if self.len < PAGE_CONTENT_BYTES => page,
+                _ => match self.next_page() {
+                    Some(page) => page,
+                    None => return,
+                },
+            };
+            let count = bytes.len().min(PAGE_CONTENT_BYTES - self.len);
+            let (now, later) = bytes.split_at(count);
+            // SAFETY: the page is mapped, this thread alone writes to it because the log is locked, and the command reads only
+            // bytes before `len`.
+            unsafe {
+                let to = page_content(page.as_ptr()).add(self.len);
+                std::ptr::copy_nonoverlapping(now.as_ptr(), to, count);
+                self.len += count;
+                protocol::publish(&page.as_ref().len, self.len as u32);
+            }
+            bytes = later;
+        }
+    }
+
+    fn next_page(&mut self) -> Option<NonNull<PageHeader>> {
+        let page = self.spare.take()?;
+        if let Some(full) = self.page {
+            // SAFETY: pages of the log stay mapped.
+            unsafe { full.as_ref() }.is_finished.store(1, Ordering::Release);
+        }
+        // SAFETY: as above; the page was taken for the log.
+        let header = unsafe { page.as_ref() };
+        header.number.store(self.pages, Ordering::Relaxed);
+        protocol::begin(&header.kind, &header.len, PageKind::Log as u32);
+        (self.page, self.len) = (Some(page), 0);
+        self.pages += 1;
+        Some(page)
+    }
+}
+
+/// The log, locked, with room for a record.
+pub(crate) struct LockedLog {
+    log: MutexGuard<'static, Log>,
+}
+
+impl LockedLog {
+    /// Appends a stack, whose outermost frame comes first.
+    pub(crate) fn append_stack(&mut self, id: StackId, outermost_first: &[u64]) {
+        self.append(log::RecordKind::Stack, &log::stack_pieces(&id.0.to_ne_bytes(), outermost_first));
+    }
+
+    /// Appends a record whose content is these pieces.
+    fn append(&mut self, kind: log::RecordKind, pieces: &[&[u8]]) {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        self.log.append(&log::head(kind, bytes));
+        pieces.iter().for_each(|piece| self.log.append(piece));
+    }
+}
+
+/// Sets the number and then the kind of a page that was taken as [`PageKind::None`].
+pub(crate) fn set_number(page: NonNull<PageHeader>, kind: PageKind, number: u64) {
+    // SAFETY: the page was taken by this process and stays mapped.
+    let header = unsafe { page.as_ref() };
+    header.number.store(number, Ordering::Relaxed);
+    protocol::begin(&header.kind, &header.len, kind as u32);
+}
+
+/// Returns the number of bytes that a stack takes in the log.
+pub(crate) fn log_bytes_of_stack(addresses: &[u64]) -> usize {
+    log::HEAD_BYTES + size_of::<StackId>() + size_of_val(addresses)
+}
+
+/// Appends a record to the log of this process, if recording goes to shared memory.
+pub(crate) fn append(record: &Record<'_>) {
+    if let Some(arena) = arena() {
+        // Without room, the record is lost: what refers to it is then unknown.
+        arena.append(record);
+    }
+}
+
+/// Takes a free extent of the region for a process and maps it. Returns its number.
+fn take_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHeader>)> {
+    let owner = owner_of(pid);
+    let number = (1..MAX_EXTENTS).find(|&number| {
+        let extent = &region.owners[number];
+        extent.load(Ordering::Relaxed) == FREE
+            && extent.compare_exchange(FREE, owner, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    })?;
+    let Some(extent) = map_extent(region, number) else {
+        region.owners[number].store(FREE, Ordering::Release);
+        return None;
+    };
+    Some((number as u32, extent))
+}
+
+/// Maps an extent of the region through the mapping of its header.
+fn map_extent(region: &RegionHeader, number: usize) -> Option<NonNull<ExtentHeader>> {
+    let before = number * EXTENT_BYTES;
+    let header = std::ptr::from_ref(region).cast_mut().cast();
+    // SAFETY: with an old size of 0 the call maps the file of the header's mapping, from its beginning, at a new address; the
+    // part before the extent is unmapped at once.
+    unsafe {
+        let all = libc::mremap(header, 0, before + EXTENT_BYTES, libc::MREMAP_MAYMOVE);
+        if all == libc::MAP_FAILED {
+            return None;
+        }
+        libc::munmap(all, before);
+        NonNull::new(all.cast::<u8>().add(before).cast())
+    }
+}
+
+fn parent_of_this_process() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+/// Turns recording off, because the command writes no more.
+fn turn_off() {
+    switch::set(switch::EVENTS | switch::SCOPES | switch::HOST | switch::OPERATORS, false);
+}
+
+/// Detects that the command has ended without closing the region: no page is freed any more, and its heartbeat has stopped.
+#[derive(Default)]
+struct CommandWatch {
+    heartbeat: AtomicU64,
+    last_ns: AtomicU64,
+    still_ns: AtomicU64,
+    is_busy: AtomicBool,
+}
+
+impl CommandWatch {
+    /// How long the heartbeat must stand still.
+    const TIMEOUT_NS: u64 = 10_000_000_000;
+    /// The maximum time that counts between two observations: both may have been stopped.
+    const MAX_STEP_NS: u64 = 100_000_000;
+
+    /// Called when no page is free. Returns whether the command has ended.
+    fn has_ended(&self, heartbeat: u64) -> bool {
+        if self.is_busy.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let now = coarse_ns();
+        let step = now.saturating_sub(self.last_ns.swap(now, Ordering::Relaxed)).min(Self::MAX_STEP_NS);
+        let still_ns = match self.heartbeat.swap(heartbeat, Ordering::Relaxed) == heartbeat {
+            true => self.still_ns.load(Ordering::Relaxed) + step,
+            false => 0,
+        };
+        self.still_ns.store(still_ns, Ordering::Relaxed);
+        self.is_busy.store(false, Ordering::Release);
+        still_ns > Self::TIMEOUT_NS
+    }
+}
+
+/// Returns the time of a clock that needs no system call, in nanoseconds.
+fn coarse_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists, and `now` is a local variable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

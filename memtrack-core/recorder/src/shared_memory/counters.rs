@@ -1,0 +1,40 @@
+//! What the process counts besides its events, for the command: see [`Counter`] and [`Peak`].
+
+use super::arena::arena;
+use super::layout::{Counter, Peak};
+use std::sync::atomic::Ordering;
+
+/// Adds to a counter of this process, if recording goes to shared memory.
+pub(crate) fn count(counter: Counter, more: u64) {
+    if let Some(arena) = arena() {
+        arena.process().counters[counter as usize].fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// Adds to the sums of sampling, in nanoseconds, and sets the widest interval so far.
+pub(crate) fn publish_sampling(cpu_ns: u64, exact_ns: u64, spent_ns: u64, widest_interval_bytes: u64) {
+    if let Some(arena) = arena() {
+        let counters = &arena.process().counters;
+        let add = |counter: Counter, more| counters[counter as usize].fetch_add(more, Ordering::Relaxed);
+        add(Counter::CpuNs, cpu_ns);
+        add(Counter::ExactNs, exact_ns);
+        add(Counter::SpentNs, spent_ns);
+        counters[Counter::WidestIntervalBytes as usize].fetch_max(widest_interval_bytes, Ordering::Relaxed);
+    }
+}
+
+/// Sets the counted peak so far. Only the thread that observes the sums may call this.
+#[inline]
+pub(crate) fn publish_counted_peak(peak: &Peak) {
+    if let Some(arena) = arena() {
+        let words = [
+            u64::from(peak.is_on),
+            peak.bytes,
+            peak.ticks,
+            peak.most_bytes,
+            peak.since_ticks,
+            peak.until_ticks,
+        ];
+        arena.process().peak.iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,195 @@
+//! The structures in shared memory. Both sides are built from the same sources; [`ABI`] detects that they are not.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The size of a page, in bytes.
+pub(super) const PAGE_BYTES: usize = 4096;
+/// The number of pages in an extent.
+pub(super) const EXTENT_PAGES: usize = 16;
+/// The size of an extent, in bytes.
+pub(super) const EXTENT_BYTES: usize = EXTENT_PAGES * PAGE_BYTES;
+/// The maximum number of extents in a region: 256 MiB.
+pub(super) const MAX_EXTENTS: usize = 4096;
+
+/// The maximum number of forked processes that are recorded.
+pub(super) const MAX_FORKS: u64 = 100;
+
+/// The first bytes of a region.
+pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
+/// Changes with every change of the structures in this file and of the records in the log.
+pub(super) const ABI: u32 = 1;
+
+/// The owner of an extent that a process may take; 0 is that of one that is not reserved yet.
+pub(super) const FREE: u32 = 1;
+/// The owner of the first extent.
+pub(super) const COMMAND: u32 = 2;
+/// Added to a process id to become the number of an owner.
+const OWNER_OFFSET: u32 = 16;
+
+/// Returns the number of an extent's owner for a process id.
+pub(super) fn owner_of(pid: u32) -> u32 {
+    pid.saturating_add(OWNER_OFFSET)
+}
+
+/// Returns the process id for an owner's number; `None` if the owner is no process.
+pub(super) fn pid_of(owner: u32) -> Option<u32> {
+    owner.checked_sub(OWNER_OFFSET)
+}
+
+/// The beginning of a region.
+#[repr(C)]
+pub(super) struct RegionHeader {
+    pub(super) magic: [u8; 8],
+    pub(super) abi: u32,
+    /// 1 once the command writes no more: hooks then turn themselves off.
+    pub(super) is_closed: AtomicU32,
+    /// Increases while the command runs.
+    pub(super) heartbeat: AtomicU64,
+    /// Increases whenever pages or extents were freed.
+    pub(super) freed: AtomicU64,
+    /// The process id of the command.
+    pub(super) command: AtomicU32,
+    /// The maximum number of programs that are recorded besides the one that the command starts.
+    pub(super) max_programs: AtomicU64,
+    /// The number of such programs, including those beyond the limit.
+    pub(super) programs: AtomicU64,
+    /// The number of forked processes that wanted to be recorded, including those beyond [`MAX_FORKS`].
+    pub(super) forks: AtomicU64,
+    /// The number of started programs into which no library can be preloaded.
+    pub(super) refused: AtomicU64,
+    /// The number of programs that were started without the library in their environment.
+    pub(super) without_library: AtomicU64,
+    /// The owner of each extent.
+    pub(super) owners: [AtomicU32; MAX_EXTENTS],
+}
+
+/// The first page of an extent.
+#[repr(C)]
+pub(super) struct ExtentHeader {
+    /// The number of the extent that begins with the process's [`ProcessHeader`]; 0 until it is set.
+    pub(super) process: AtomicU32,
+    /// The number of free pages, approximately: 0 only if there are none.
+    pub(super) free_pages: AtomicU32,
+    /// The state of each page (`protocol`).
+    pub(super) pages: [AtomicU32; EXTENT_PAGES],
+    /// Used in the first extent of a process.
+    pub(super) header: ProcessHeader,
+}
+
+/// What a process reports about itself, besides the log.
+#[repr(C)]
+pub(super) struct ProcessHeader {
+    /// 1 when the other fields are set, and events may follow.
+    pub(super) is_begun: AtomicU32,
+    pub(super) pid: AtomicU32,
+    /// The process id of the parent.
+    pub(super) parent: AtomicU32,
+    /// 1 in a child that was forked from a recorded process.
+    pub(super) is_forked: AtomicU32,
+    /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.
+    pub(super) clock: [AtomicU64; 2],
+    /// The first stamp of the recording.
+    pub(super) start_ticks: AtomicU64,
+    /// See [`Counter`].
+    pub(super) counters: [AtomicU64; COUNTERS],
+    /// 1 if calls of the driver bypass the hook, and the driver is loaded.
+    pub(super) bypass: AtomicU32,
+    /// The fields of [`Peak`].
+    pub(super) peak: [AtomicU64; PEAK_WORDS],
+}
+
+/// The counters of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Stacks that did not fit into the table.
+    OmittedStacks,
+    /// Threads that did not fit into the table.
+    UnnamedThreads,
+    /// Blocks that did not fit into the live table.
+    UntrackedBlocks,
+    /// Allocations of the driver that did not fit into their table.
+    OmittedDriverAllocations,
+    /// Their bytes.
+    OmittedDriverBytes,
+    /// The processor time of the recorded threads, in nanoseconds.
+    CpuNs,
+    /// The part of it during which every block was recorded.
+    ExactNs,
+    /// The processor time that recording took.
+    SpentNs,
+    /// The mean gap in bytes between samples, where it was widest.
+    WidestIntervalBytes,
+    /// Entries into scopes that did not fit.
+    FoldedScopes,
+    /// Threads whose sums are not in shared memory, because there was no page for them.
+    ThreadsWithoutSums,
+}
+
+/// The number of [`Counter`]s.
+pub(super) const COUNTERS: usize = Counter::ThreadsWithoutSums as usize + 1;
+
+/// The counted peak of the heap, as [`CountedPeak`](memtrack_model::snapshot::CountedPeak) has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Peak {
+    /// Whether blocks may have been only counted: otherwise the rest is zero.
+    pub is_on: bool,
+    /// The highest observed sum of live bytes.
+    pub bytes: u64,
+    /// When it was observed.
+    pub ticks: u64,
+    /// The largest upper bound between two observations.
+    pub most_bytes: u64,
+    /// The first observation.
+    pub since_ticks: u64,
+    /// The last observation.
+    pub until_ticks: u64,
+}
+
+/// The number of words of a [`Peak`].
+pub(super) const PEAK_WORDS: usize = 6;
+
+/// What a page is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PageKind {
+    /// Nothing: the page is free, or a process is preparing it.
+    None = 0,
+    /// Events of one thread and device.
+    Events = 1,
+    /// A part of the log.
+    Log = 2,
+    /// The sums of a thread, for each device.
+    Sums = 3,
+    /// The sums of scopes.
+    ScopeSums = 4,
+}
+
+/// The beginning of a page that is not the first of its extent.
+#[repr(C, align(64))]
+pub(crate) struct PageHeader {
+    /// The number of events, or of bytes of the log, that are complete.
+    pub(crate) len: AtomicU32,
+    /// A [`PageKind`]; set when the rest of the header is.
+    pub(super) kind: AtomicU32,
+    /// The position of this page in the log, or the number of its first row of sums of scopes.
+    pub(super) number: AtomicU64,
+    /// 1 if nothing will be added to this page of the log.
+    pub(super) is_finished: AtomicU32,
+}
+
+/// The size of a page's header, in bytes.
+pub(super) const PAGE_HEADER_BYTES: usize = size_of::<PageHeader>();
+/// The size of what follows a page's header, in bytes.
+pub(crate) const PAGE_CONTENT_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+/// The number of events that a page holds.
+pub const EVENTS_PER_PAGE: usize = PAGE_CONTENT_BYTES / size_of::<memtrack_model::event::Event>();
+
+const _: () = assert!(size_of::<RegionHeader>() <= EXTENT_BYTES && size_of::<ExtentHeader>() <= PAGE_BYTES);
+const _: () = assert!(PAGE_HEADER_BYTES == 64);
+
+/// Returns the address of what follows a page's header.
+pub(crate) fn page_content(page: *const PageHeader) -> *mut u8 {
+    page.cast_mut().cast::<u8>().wrapping_add(PAGE_HEADER_BYTES)
+}

@@ -1,0 +1,319 @@
+//! The records in the log of a process: everything that events refer to by number, and what the process reports about
+//! itself. A record is a head (its kind and the length of its content) and its content, in native byte order.
+
+use memtrack_model::OutOfMemory;
+use memtrack_model::event::{DeviceId, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::snapshot::{DriverReading, Module, ReadingMoment, Scope, ScopeKind, Thread};
+use memtrack_model::text::cut;
+
+/// The size of a record's head, in bytes.
+pub(super) const HEAD_BYTES: usize = 8;
+/// The maximum length of a text in a record, in bytes; longer ones are truncated. Several fit into a page.
+const MAX_TEXT_BYTES: usize = 1600;
+
+/// The kind of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RecordKind {
+    /// A stack.
+    Stack = 1,
+    /// A thread.
+    Thread = 2,
+    /// A loaded binary.
+    Module = 3,
+    /// A reading of the CUDA driver.
+    Driver = 4,
+    /// The program that the process runs.
+    Program = 5,
+    /// A message for the user.
+    Message = 6,
+    /// A scope.
+    Scope = 7,
+    /// A moment that the program marked.
+    Mark = 8,
+    /// The binary because of which calls of the driver bypass the hook.
+    Bypass = 9,
+    /// A request for memory that failed.
+    OutOfMemory = 10,
+}
+
+/// A record, as the program writes it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record<'a> {
+    /// A thread.
+    Thread(ThreadId, &'a Thread),
+    /// A loaded binary.
+    Module(&'a Module),
+    /// A reading of the CUDA driver.
+    Driver(&'a DriverReading),
+    /// The program's path and its arguments.
+    Program(&'a str, &'a [String]),
+    /// A message for the user.
+    Message(&'a str),
+    /// A scope.
+    Scope(ScopeId, &'a Scope),
+    /// A moment that the program marked: ticks, thread and name.
+    Mark(u64, ThreadId, &'a str),
+    /// The binary because of which calls of the driver bypass the hook.
+    Bypass(&'a str),
+    /// A request for memory that failed, the ticks afterwards, and a text about the scope.
+    OutOfMemory(&'a OutOfMemory, u64, &'a str),
+}
+
+/// A record, as the command reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReadRecord {
+    /// A stack: return addresses, innermost first.
+    Stack(StackId, Vec<u64>),
+    /// A thread.
+    Thread(ThreadId, Thread),
+    /// A loaded binary.
+    Module(Module),
+    /// A reading of the CUDA driver.
+    Driver(DriverReading),
+    /// The program's path and its arguments.
+    Program(String, Vec<String>),
+    /// A message for the user.
+    Message(String),
+    /// A scope.
+    Scope(ScopeId, Scope),
+    /// A moment that the program marked: ticks, thread and name.
+    Mark(u64, ThreadId, String),
+    /// The binary because of which calls of the driver bypass the hook.
+    Bypass(String),
+    /// A request for memory that failed, the ticks afterwards, and a text about the scope.
+    OutOfMemory(OutOfMemory, u64, String),
+}
+
+/// Returns the head of a record.
+pub(super) fn head(kind: RecordKind, bytes: usize) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&(kind as u32).to_ne_bytes());
+    head[4..].copy_from_slice(&(bytes as u32).to_ne_bytes());
+    head
+}
+
+/// Returns the content of a stack's record, in two pieces; `addresses` has the outermost frame first.
+pub(crate) fn stack_pieces<'a>(id: &'a [u8; 4], addresses: &'a [u64]) -> [&'a [u8]; 2] {
+    // SAFETY: integers without padding can be read as bytes.
+    let bytes =
+        unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast::<u8>(), size_of_val(addresses)) };
+    [id, bytes]
+}
+
+impl Record<'_> {
+    /// Returns the record's kind.
+    pub(super) fn kind(&self) -> RecordKind {
+        match self {
+            Self::Thread(..) => RecordKind::Thread,
+            Self::Module(_) => RecordKind::Module,
+            Self::Driver(_) => RecordKind::Driver,
+            Self::Program(..) => RecordKind::Program,
+            Self::Message(_) => RecordKind::Message,
+            Self::Scope(..) => RecordKind::Scope,
+            Self::Mark(..) => RecordKind::Mark,
+            Self::Bypass(_) => RecordKind::Bypass,
+            Self::OutOfMemory(..) => RecordKind::OutOfMemory,
+        }
+    }
+
+    /// Appends the record's content.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Thread(id, thread) => {
+                put_word(out, u64::from(id.0));
+                put_word(out, thread.os_id);
+                put_text(out, &thread.name);
+            }
+            Self::Module(module) => {
+                [module.bias, module.start, module.end].into_iter().for_each(|word| put_word(out, word));
+                [&module.path, &module.build_id, &module.code_id]
+                    .into_iter()
+                    .for_each(|text| put_text(out, text));
+            }
+            Self::Driver(reading) => driver_words(reading).into_iter().for_each(|word| put_word(out, word)),
+            Self::Program(path, arguments) => {
+                put_text(out, path);
+                for argument in *arguments {
+                    if out.len() + argument.len() > MAX_TEXT_BYTES {
+                        break;
+                    }
+                    put_text(out, argument);
+                }
+            }
+            Self::Message(text) | Self::Bypass(text) => put_text(out, text),
+            Self::Scope(id, scope) => {
+                let numbers = [u64::from(id.0), u64::from(scope.parent.0), scope.kind as u64];
+                numbers.into_iter().for_each(|word| put_word(out, word));
+                put_text(out, &scope.name);
+            }
+            Self::OutOfMemory(oom, ticks, scope) => {
+                let numbers = [
+                    u64::from(oom.device.0),
+                    oom.stream.0,
+                    oom.requested_bytes,
+                    oom.device_free_bytes,
+                    oom.device_total_bytes,
+                    *ticks,
+                ];
+                numbers.into_iter().for_each(|word| put_word(out, word));
+                put_text(out, scope);
+            }
+            Self::Mark(ticks, thread, name) => {
+                put_word(out, *ticks);
+                put_word(out, u64::from(thread.0));
+                put_text(out, name);
+            }
+        }
+    }
+}
+
+fn put_word(out: &mut Vec<u8>, word: u64) {
+    out.extend_from_slice(&word.to_ne_bytes());
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let text = cut(text, MAX_TEXT_BYTES);
+    out.extend_from_slice(&(text.len() as u32).to_ne_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn driver_words(reading: &DriverReading) -> [u64; 13] {
+    [
+        u64::from(reading.device.0),
+        match reading.moment {
+            ReadingMoment::Last => 0,
+            ReadingMoment::Fullest => 1,
+            ReadingMoment::OutOfMemory => 2,
+        },
+        reading.ticks,
+        reading.free_bytes,
+        reading.total_bytes,
+        reading.tracked_bytes,
+        u64::from(reading.pools),
+        reading.pool_reserved_bytes,
+        reading.pool_reserved_peak_bytes,
+        reading.pool_used_bytes,
+        reading.pool_used_peak_bytes,
+        u64::from(reading.opened),
+        reading.opened_bytes,
+    ]
+}
+
+/// Takes the first complete record from the front of `bytes`. Returns it, `Some(None)` for a damaged one or one of an
+/// unknown kind, and `None` if there is no complete record.
+pub(super) fn take(bytes: &mut Vec<u8>) -> Option<Option<ReadRecord>> {
+    let head = bytes.get(..HEAD_BYTES)?;
+    let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (kind, end) = (word(0), HEAD_BYTES + word(4) as usize);
+    let content = bytes.get(HEAD_BYTES..end)?;
+    let record = decode(kind, Input(content));
+    bytes.drain(..end);
+    Some(record)
+}
+
+fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
+    const STACK: u32 = RecordKind::Stack as u32;
+    const THREAD: u32 = RecordKind::Thread as u32;
+    const MODULE: u32 = RecordKind::Module as u32;
+    const DRIVER: u32 = RecordKind::Driver as u32;
+    const PROGRAM: u32 = RecordKind::Program as u32;
+    const MESSAGE: u32 = RecordKind::Message as u32;
+    const SCOPE: u32 = RecordKind::Scope as u32;
+    const MARK: u32 = RecordKind::Mark as u32;
+    const BYPASS: u32 = RecordKind::Bypass as u32;
+    const OUT_OF_MEMORY: u32 = RecordKind::OutOfMemory as u32;
+    match kind {
+        STACK => {
+            let id = StackId(input.half()?);
+            let mut addresses: Vec<u64> = std::iter::from_fn(|| input.word()).collect();
+            addresses.reverse();
+            Some(ReadRecord::Stack(id, addresses))
+        }
+        THREAD => {
+            let id = ThreadId(input.number()?);
+            let os_id = input.word()?;
+            Some(ReadRecord::Thread(id, Thread { name: input.text()?, os_id }))
+        }
+        MODULE => {
+            let [bias, start, end] = [input.word()?, input.word()?, input.word()?];
+            let [path, build_id, code_id] = [input.text()?, input.text()?, input.text()?];
+            Some(ReadRecord::Module(Module { path, bias, start, end, build_id, code_id }))
+        }
+        DRIVER => Some(ReadRecord::Driver(DriverReading {
+            device: DeviceId(u16::try_from(input.word()?).ok()?),
+            moment: match input.word()? {
+                0 => ReadingMoment::Last,
+                1 => ReadingMoment::Fullest,
+                _ => ReadingMoment::OutOfMemory,
+            },
+            ticks: input.word()?,
+            free_bytes: input.word()?,
+            total_bytes: input.word()?,
+            tracked_bytes: input.word()?,
+            pools: input.number()?,
+            pool_reserved_bytes: input.word()?,
+            pool_reserved_peak_bytes: input.word()?,
+            pool_used_bytes: input.word()?,
+            pool_used_peak_bytes: input.word()?,
+            opened: input.number()?,
+            opened_bytes: input.word()?,
+        })),
+        PROGRAM => {
+            let path = input.text()?;
+            Some(ReadRecord::Program(path, std::iter::from_fn(|| input.text()).collect()))
+        }
+        MESSAGE => Some(ReadRecord::Message(input.text()?)),
+        SCOPE => {
+            let [id, parent] = [input.number()?, input.number()?];
+            let kind = *SCOPE_KINDS.get(input.number()? as usize)?;
+            Some(ReadRecord::Scope(ScopeId(id), Scope { parent: ScopeId(parent), kind, name: input.text()? }))
+        }
+        MARK => {
+            let (ticks, thread) = (input.word()?, ThreadId(input.number()?));
+            Some(ReadRecord::Mark(ticks, thread, input.text()?))
+        }
+        OUT_OF_MEMORY => {
+            let device = DeviceId(u16::try_from(input.word()?).ok()?);
+            let [stream, requested, free, total] =
+                [input.word()?, input.word()?, input.word()?, input.word()?];
+            let oom = OutOfMemory::new(device, StreamId(stream), requested, free, total);
+            Some(ReadRecord::OutOfMemory(oom, input.word()?, input.text()?))
+        }
+        BYPASS => Some(ReadRecord::Bypass(input.text()?)),
+        _ => None,
+    }
+}
+
+/// The kinds of scopes by their numbers.
+const SCOPE_KINDS: [ScopeKind; 5] =
+    [ScopeKind::Operator, ScopeKind::Module, ScopeKind::Root, ScopeKind::Backward, ScopeKind::Optimizer];
+
+/// The rest of a record's content.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn half(&mut self) -> Option<u32> {
+        let (half, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_ne_bytes(*half))
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*word))
+    }
+
+    /// Takes a word that is a number of 32 bits.
+    fn number(&mut self) -> Option<u32> {
+        u32::try_from(self.word()?).ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let len = self.half()? as usize;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+}
