@@ -30,7 +30,7 @@ mod tests {
     use loom::thread;
 
     /// Appends an event; each model below has one writer per chunk.
-    fn push<T: Copy>(chunk: &Chunk<T>, event: T) -> bool {
+    fn push<T: Copy>(chunk: &Chunk<T>, event: T) -> Option<bool> {
         // SAFETY: each model below has one thread that pushes to a chunk.
         unsafe { chunk.push(event) }
     }
@@ -43,9 +43,9 @@ mod tests {
                 let chunk = Arc::clone(&chunk);
                 move || {
                     for event in 0..3_u32 {
-                        assert!(push(&chunk, event));
+                        assert_eq!(push(&chunk, event), Some(event == 2));
                     }
-                    assert!(!push(&chunk, 3));
+                    assert_eq!(push(&chunk, 3), None);
                 }
             });
             let first: Vec<_> = chunk.iter_rows(0..chunk.len()).collect();
@@ -70,16 +70,14 @@ mod tests {
         fn record(&self, event: u32) {
             let chunk = self.slot.load(Ordering::Relaxed);
             // SAFETY: only this thread takes a chunk out of the slot.
-            let pushed = unsafe { chunk.as_ref() }.is_some_and(|chunk| push(chunk, event));
-            if !pushed {
-                self.hand_over(chunk);
-                // SAFETY: `hand_over` stored a chunk in the slot.
-                assert!(push(unsafe { &*self.slot.load(Ordering::Relaxed) }, event));
-                return;
-            }
-            // SAFETY: the event was pushed to the chunk, which only this thread takes out of the slot.
-            if unsafe { (*chunk).is_full() } {
-                self.hand_over(chunk);
+            match unsafe { chunk.as_ref() }.and_then(|chunk| push(chunk, event)) {
+                Some(false) => {}
+                Some(true) => self.hand_over(chunk),
+                None => {
+                    self.hand_over(chunk);
+                    // SAFETY: `hand_over` stored a chunk in the slot.
+                    assert!(push(unsafe { &*self.slot.load(Ordering::Relaxed) }, event).is_some());
+                }
             }
         }
 
@@ -260,12 +258,14 @@ mod shared_memory {
             Self { state: zero(), kind: zero(), len: zero(), slots }
         }
 
-        /// Writes an event, as a thread of the program does that has claimed the page.
-        fn push(&self, event: u32) {
+        /// Writes an event, as a thread of the program does that has claimed the page. Returns whether the page is full now, after
+        /// which the thread must not use it any more.
+        fn push(&self, event: u32) -> bool {
             let len = self.len.load(Ordering::Relaxed);
             // SAFETY: the model checks it.
             self.slots[len as usize].with_mut(|slot| unsafe { *slot = event });
             publish(&self.len, len + 1);
+            len as usize + 1 == SLOTS
         }
 
         /// Reads the new events, as the command does, and releases the page if it is full. `read` is the number of events that
@@ -302,9 +302,8 @@ mod shared_memory {
                         }
                         // Without a page, the event is lost.
                         if is_claimed {
-                            page.push(event);
+                            is_claimed = !page.push(event);
                             written.push(event);
-                            is_claimed = written.len() % SLOTS != 0;
                         }
                     }
                     written

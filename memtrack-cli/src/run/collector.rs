@@ -10,7 +10,7 @@
 //! no terminal is not stopped when it writes.
 #![allow(unsafe_code)]
 
-use super::outcome::{self, Outcome};
+use super::outcome::{self, Found, Outcome};
 use super::reporter::{Reporter, Task};
 use crate::Streams;
 use crate::args::RunArgs;
@@ -23,7 +23,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the collector is to do.
@@ -105,7 +108,9 @@ fn detach(kept: &[i32]) {
         {
             libc::signal(signal, libc::SIG_IGN);
         }
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         for standard in 0..3 {
             libc::dup2(null, standard);
@@ -198,13 +203,51 @@ fn read_frame(channel: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
     Ok((head[0], bytes))
 }
 
-/// The collector's end of the channel, which several of its threads use.
+/// The collector's end of the channel, which several of its threads use. A thread of its own writes, because the command may
+/// be stopped, and the memory of the programs must be drained meanwhile.
 #[derive(Clone)]
-pub(super) struct Voice(Arc<Mutex<UnixStream>>);
+pub(super) struct Voice {
+    frames: Sender<Vec<u8>>,
+    /// The bytes that are not written yet.
+    waiting: Arc<AtomicUsize>,
+    /// The number of texts that were dropped since the last one.
+    dropped: Arc<AtomicU64>,
+}
 
 impl Voice {
+    /// The maximum number of bytes of text that wait.
+    const MAX_WAITING: usize = 1 << 20;
+
+    /// Returns a voice, and the thread that writes, which ends after the last copy of the voice was dropped.
+    fn start(mut channel: UnixStream) -> io::Result<(Self, JoinHandle<()>)> {
+        let (frames, queue) = std::sync::mpsc::channel::<Vec<u8>>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let written = Arc::clone(&waiting);
+        let write = move || {
+            for frame in queue {
+                // If the command was killed, nobody reads it.
+                let _ = channel.write_all(&frame);
+                written.fetch_sub(frame.len(), Ordering::Relaxed);
+            }
+        };
+        let thread = std::thread::Builder::new().name("channel".to_owned()).spawn(write)?;
+        Ok((Self { frames, waiting, dropped: Arc::default() }, thread))
+    }
+
     /// Sends text for standard error.
     pub(super) fn say(&self, text: &str) {
+        if self.waiting.load(Ordering::Relaxed) > Self::MAX_WAITING {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        match self.dropped.swap(0, Ordering::Relaxed) {
+            0 => {}
+            count => {
+                let missing =
+                    format!("memtrack: {count} messages are missing here: they were not read in time\n");
+                self.send(TEXT, missing.as_bytes());
+            }
+        }
         self.send(TEXT, text.as_bytes());
     }
 
@@ -212,8 +255,9 @@ impl Voice {
         let mut frame = vec![kind];
         frame.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         frame.extend_from_slice(bytes);
-        // If the command was killed, nobody reads it.
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame);
+        self.waiting.fetch_add(frame.len(), Ordering::Relaxed);
+        // Fails only if the thread has panicked.
+        let _ = self.frames.send(frame);
     }
 }
 
@@ -230,7 +274,7 @@ enum Received {
 /// Collects until the program and all recorded processes have ended.
 fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
     let Ok(writing) = channel.try_clone() else { return };
-    let voice = Voice(Arc::new(Mutex::new(writing)));
+    let Ok((voice, writer)) = Voice::start(writing) else { return };
     let mut reporter = Reporter::start(voice.clone(), job);
     let wants = |when| job.args.snapshot_on.contains(&when);
     let mut snapshots_at_exit = 0;
@@ -257,8 +301,20 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                     queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
                 }
                 reporter.finish();
+                while !reporter.has_finished() {
+                    rest(&mut collector);
+                }
                 let outcome = Outcome { process, status, job };
-                let (text, json) = outcome::report(&collector, &outcome);
+                let found = Found::by(&collector);
+                // By another thread, because it reads a recording, which may take seconds.
+                let report = std::thread::scope(|threads| {
+                    let report = threads.spawn(|| outcome::report(&found, &outcome));
+                    while !report.is_finished() {
+                        rest(&mut collector);
+                    }
+                    report.join()
+                });
+                let (text, json) = report.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 voice.say(&text);
                 voice.send(JSON, &json);
                 voice.send(DONE, &[]);
@@ -272,11 +328,18 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
             }
         }
     }
-    drop((voice, channel));
-    while collector.has_processes() {
-        std::thread::sleep(collector.pause());
-        collector.poll();
+    reporter.finish();
+    drop(voice);
+    while collector.has_processes() || !writer.is_finished() {
+        rest(&mut collector);
     }
+    outcome::remove_empty_folder(job);
+}
+
+/// Waits until the next poll, and polls.
+fn rest(collector: &mut Collector) {
+    std::thread::sleep(collector.pause());
+    collector.poll();
 }
 
 /// The program's process, even if its id is reused.

@@ -19,6 +19,38 @@ pub(super) struct Outcome<'a> {
     pub(super) job: &'a Job,
 }
 
+/// What was recorded when the program ended.
+pub(super) struct Found {
+    recorded: Vec<Recorded>,
+    /// Whether any recorded process still runs.
+    is_growing: bool,
+    /// How many programs and forked processes were beyond the limits.
+    beyond_limits: [u64; 2],
+    /// How many processes were not recorded because no memory was ready for them.
+    without_memory: u64,
+    /// How many programs cannot be preloaded, and how many lack the environment.
+    unrecorded: [u64; 2],
+}
+
+impl Found {
+    pub(super) fn by(collector: &Collector) -> Self {
+        Self {
+            recorded: collector.recordings(),
+            is_growing: collector.has_processes(),
+            beyond_limits: collector.beyond_limits(),
+            without_memory: collector.without_memory(),
+            unrecorded: collector.unrecorded_programs(),
+        }
+    }
+}
+
+/// Removes the folder in which recordings grow, if nothing is left there.
+pub(super) fn remove_empty_folder(job: &Job) {
+    if job.folder.is_some() {
+        let _ = job.output.parent().map(fs::remove_dir);
+    }
+}
+
 /// The recordings of a run.
 struct Recordings {
     /// The program's, if it allocated recorded memory.
@@ -32,14 +64,15 @@ struct Recordings {
 }
 
 impl Recordings {
-    fn of(collector: &Collector, job: &Job) -> Self {
-        let mut all = collector.recordings();
+    fn of(found: &Found, job: &Job) -> Self {
+        let mut all = found.recorded.clone();
         if let Some(folder) = &job.folder {
             all.iter_mut()
                 .filter(|recorded| recorded.has_ended)
                 .for_each(|recorded| move_to(recorded, folder));
-            // Not removed while a recording grows there.
-            let _ = job.output.parent().map(fs::remove_dir);
+            if !found.is_growing {
+                remove_empty_folder(job);
+            }
         }
         all.sort_by_key(|recorded| recorded.begun);
         let running = all.iter().filter(|recorded| !recorded.has_ended && recorded.path.is_some()).count();
@@ -88,12 +121,12 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Returns the report as text, and as JSON.
-pub(super) fn report(collector: &Collector, outcome: &Outcome<'_>) -> (String, Vec<u8>) {
-    let recordings = Recordings::of(collector, outcome.job);
+pub(super) fn report(found: &Found, outcome: &Outcome<'_>) -> (String, Vec<u8>) {
+    let recordings = Recordings::of(found, outcome.job);
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_text(&mut text, &recordings, outcome);
-    let _ = write_unrecorded(&mut text, collector, &recordings, outcome);
+    let _ = write_unrecorded(&mut text, found, &recordings, outcome);
     (text, json(&recordings, outcome))
 }
 
@@ -154,13 +187,13 @@ fn write_text(text: &mut String, recordings: &Recordings, outcome: &Outcome<'_>)
 /// Writes which programs were not recorded.
 fn write_unrecorded(
     text: &mut String,
-    collector: &Collector,
+    found: &Found,
     recordings: &Recordings,
     outcome: &Outcome<'_>,
 ) -> std::fmt::Result {
     let args = &outcome.job.args;
     let most = args.max_processes;
-    let [programs, forks] = collector.beyond_limits();
+    let [programs, forks] = found.beyond_limits;
     if forks > 0 {
         writeln!(text, "memtrack: {forks} forked processes left no recording: only the first 100 do")?;
     }
@@ -172,7 +205,18 @@ fn write_unrecorded(
             if more == 1 { "program, which is" } else { "programs, which are" }
         )?,
     }
-    let [refused, without_library] = collector.unrecorded_programs();
+    match found.without_memory {
+        0 => {}
+        1 => writeln!(
+            text,
+            "memtrack: a process left no recording, because no memory was ready for its events"
+        )?,
+        more => writeln!(
+            text,
+            "memtrack: {more} processes left no recording, because no memory was ready for their events"
+        )?,
+    }
+    let [refused, without_library] = found.unrecorded;
     // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
     // memory. Programs without memtrack's environment may have; but if something was recorded, they are mostly tools
     // that a library runs to query the system.

@@ -16,10 +16,14 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// The maximum number of reports that wait.
+const MAX_TASKS: usize = 4096;
 /// The number of rows printed when memory runs out.
 const TOP_ROWS: usize = 10;
 /// The number of reports at out of memory that are always made; later ones may take a fiftieth of the time.
@@ -36,13 +40,16 @@ pub(super) enum Task {
 
 /// The thread that reports.
 pub(super) struct Reporter {
-    tasks: Option<Sender<Task>>,
+    tasks: Option<SyncSender<Task>>,
     thread: Option<JoinHandle<()>>,
+    /// The numbers of failed requests, of the heap and of devices, for which the queue had no room.
+    dropped: Arc<[AtomicU64; 2]>,
 }
 
 impl Reporter {
     pub(super) fn start(voice: Voice, job: &Job) -> Self {
-        let (tasks, queue) = channel();
+        let (tasks, queue) = sync_channel(MAX_TASKS);
+        let dropped = Arc::<[AtomicU64; 2]>::default();
         let args = &job.args;
         let work = Work {
             voice,
@@ -50,26 +57,29 @@ impl Reporter {
             max_entries: args.max_entries.max(1),
             folder: job.folder.clone(),
             processes: HashMap::new(),
+            dropped: Arc::clone(&dropped),
         };
         let thread =
             std::thread::Builder::new().name("reports".to_owned()).spawn(move || work.run(&queue)).ok();
-        Self { tasks: Some(tasks), thread }
+        Self { tasks: Some(tasks), thread, dropped }
     }
 
     /// Queues a report.
     pub(super) fn queue(&mut self, task: Task) {
-        if let Some(tasks) = &self.tasks {
-            // Fails only if the thread has panicked.
-            let _ = tasks.send(task);
+        let Some(tasks) = &self.tasks else { return };
+        if let Err(TrySendError::Full(Task::OutOfMemory(failed))) = tasks.try_send(task) {
+            self.dropped[usize::from(is_device(&failed))].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Makes the queued reports and ends.
+    /// Makes the thread end after the queued reports.
     pub(super) fn finish(&mut self) {
         self.tasks = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    }
+
+    /// Returns whether all reports are made, after [`finish`](Self::finish).
+    pub(super) fn has_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
@@ -99,6 +109,8 @@ struct Work {
     /// The folder of the snapshots, if it is not that of the recordings.
     folder: Option<PathBuf>,
     processes: HashMap<PathBuf, ProcessReports>,
+    /// As in [`Reporter`].
+    dropped: Arc<[AtomicU64; 2]>,
 }
 
 /// Why a snapshot is written.
@@ -142,8 +154,7 @@ impl Work {
         if !may_report {
             state.skipped_reports += 1;
         }
-        let is_device = failed.oom.device.is_accelerator() || failed.oom.device.is_pinned();
-        let wants_snapshot = self.takes_snapshots_at_oom && is_device;
+        let wants_snapshot = self.takes_snapshots_at_oom && is_device(failed);
         let may_write =
             wants_snapshot && (state.tried_at_oom < MAX_SNAPSHOTS || state.snapshot_pace.is_due());
         if wants_snapshot {
@@ -243,13 +254,15 @@ impl Work {
     fn report_skipped(&self) {
         let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
         let sum = |of: fn(&ProcessReports) -> u64| self.processes.values().map(of).sum::<u64>();
-        match sum(|state| state.skipped_reports) {
+        let [heap, devices] = self.dropped.each_ref().map(|count| count.load(Ordering::Relaxed));
+        match sum(|state| state.skipped_reports) + heap + devices {
             0 => {}
             more => {
                 self.say(format_args!("requests were refused {} more; these were not reported", times(more)))
             }
         }
-        match sum(|state| state.skipped_snapshots) {
+        let without_snapshot = if self.takes_snapshots_at_oom { devices } else { 0 };
+        match sum(|state| state.skipped_snapshots) + without_snapshot {
             0 => {}
             more => self.say(format_args!(
                 "memory ran out {} more, for which there is no snapshot: after the first {MAX_SNAPSHOTS} they may take a \
@@ -258,6 +271,11 @@ impl Work {
             )),
         }
     }
+}
+
+/// Returns whether the memory of a device, or pinned memory, was requested.
+fn is_device(failed: &FailedRequest) -> bool {
+    failed.oom.device.is_accelerator() || failed.oom.device.is_pinned()
 }
 
 /// Reads a recording up to these ticks; `None` if it cannot be read.

@@ -23,9 +23,9 @@ mod system;
 use memtrack_recorder::recorder::Options;
 use memtrack_recorder::shared_memory::{ProcessView, Region};
 use process::Process;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use memtrack_recorder::recorder::Pace;
@@ -70,6 +70,8 @@ pub struct Collector {
     /// Whether any process was recorded so far.
     is_recording: bool,
     resident_read: Instant,
+    /// Whether a message about missing memory was made.
+    has_warned: bool,
     /// Messages for the user.
     messages: Vec<String>,
     failed: Vec<FailedRequest>,
@@ -92,6 +94,7 @@ impl Collector {
             pause: SHORTEST_PAUSE,
             is_recording: false,
             resident_read: Instant::now(),
+            has_warned: false,
             messages: Vec::new(),
             failed: Vec::new(),
             bypassed: Vec::new(),
@@ -120,7 +123,7 @@ impl Collector {
         let free = if self.is_recording { FREE_EXTENTS } else { FIRST_EXTENTS };
         if let Err(error) = self.region.keep_alive(free) {
             // Said once: without more memory, processes lose events, which are counted.
-            if self.pause != LONGEST_PAUSE {
+            if !std::mem::replace(&mut self.has_warned, true) {
                 self.messages.push(format!("no memory for more events: {error}"));
             }
         }
@@ -140,6 +143,7 @@ impl Collector {
             self.resident_read = now;
         }
         let views = self.region.processes();
+        self.forget_vanished(&views);
         let mut any = false;
         for view in &views {
             any |= self.drain(view, reads_resident);
@@ -152,11 +156,9 @@ impl Collector {
     /// Drains a process. Returns whether there was anything.
     fn drain(&mut self, view: &ProcessView, reads_resident: bool) -> bool {
         let process = self.processes.entry(view.number).or_insert_with(|| Process::new(view, &self.settings));
-        let taken = self.ended.iter().filter_map(|recorded| recorded.path.as_deref());
-        let taken: Vec<PathBuf> = taken.map(Path::to_owned).collect();
-        let any = process.drain(&self.region, view, &taken);
+        let any = process.drain(&self.region, view);
         if any || reads_resident {
-            process.read_resident();
+            process.read_resident(reads_resident);
         }
         self.messages.append(&mut process.take_messages());
         self.failed.append(&mut process.take_failed_requests());
@@ -167,19 +169,40 @@ impl Collector {
 
     /// Ends the recordings of the processes that have ended, or that run another program now.
     fn end_processes(&mut self, views: &[ProcessView]) {
-        let newest = |view: &ProcessView| {
-            views.iter().filter(|other| other.pid == view.pid).map(|other| other.clock.0).max()
+        let is_replaced = |view: &ProcessView| {
+            let is_newer = |other: &&ProcessView| {
+                other.pid == view.pid && other.image != view.image && other.clock.0 > view.clock.0
+            };
+            views.iter().any(|other| is_newer(&other))
         };
+        let mut ended = BTreeSet::new();
         for view in views {
-            let is_replaced = newest(view).is_some_and(|newest| newest > view.clock.0) && !view.is_forked;
-            let has_ended = self.processes.get_mut(&view.number).is_some_and(Process::has_ended);
-            if is_replaced || has_ended {
-                // What was written between the last drain and the end; and once more for requests that failed just before it.
-                self.drain(view, false);
-                self.drain(view, false);
-                self.end(view);
+            if is_replaced(view) || self.processes.get_mut(&view.number).is_some_and(Process::has_ended) {
+                ended.insert(view.number);
             }
         }
+        if ended.is_empty() {
+            return;
+        }
+        // Queried again, because the processes may have taken more memory before they ended.
+        for view in self.region.processes().iter().filter(|view| ended.contains(&view.number)) {
+            // What was written between the last drain and the end; and once more for requests that failed just before it.
+            self.drain(view, false);
+            self.drain(view, false);
+            self.end(view);
+        }
+    }
+
+    /// Forgets the processes that are not in the region any more: a program that overwrites the region's memory ends its own
+    /// recording.
+    fn forget_vanished(&mut self, views: &[ProcessView]) {
+        let is_there = |number: usize, process: &Process| {
+            views.iter().any(|view| view.number == number && process.is_of(view))
+        };
+        let vanished = self.processes.iter().filter(|(number, process)| !is_there(**number, process));
+        let vanished: Vec<usize> = vanished.map(|(number, _)| *number).collect();
+        let removed = vanished.iter().filter_map(|number| self.processes.remove(number));
+        self.ended.extend(removed.map(|process| process.recorded()).filter(|ended| ended.path.is_some()));
     }
 
     fn end(&mut self, view: &ProcessView) {
@@ -210,6 +233,11 @@ impl Collector {
     /// Returns how many programs were not recorded because there were too many, and how many forked processes.
     pub fn beyond_limits(&self) -> [u64; 2] {
         self.region.beyond_limits()
+    }
+
+    /// Returns the number of processes that were not recorded because no memory was ready for them.
+    pub fn without_memory(&self) -> u64 {
+        self.region.without_memory()
     }
 
     /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started

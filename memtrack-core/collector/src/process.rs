@@ -39,6 +39,7 @@ pub(crate) struct Process {
     /// The number of events that were read, by device.
     events: BTreeMap<DeviceId, u64>,
     resident_bytes: u64,
+    resident_read: Option<Instant>,
     /// The binary because of which calls of the driver bypass the hook.
     bypass: Option<String>,
     messages: Vec<String>,
@@ -49,6 +50,8 @@ pub(crate) struct Process {
     has_failed: bool,
 }
 
+/// The shortest time between two readings of the resident memory.
+const RESIDENT_INTERVAL: Duration = Duration::from_millis(20);
 /// The time between two writes of the sums.
 const SUMS_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -122,6 +125,7 @@ impl Process {
             recording: None,
             events: BTreeMap::new(),
             resident_bytes: 0,
+            resident_read: None,
             bypass: None,
             messages: Vec::new(),
             new_failed: Vec::new(),
@@ -130,28 +134,38 @@ impl Process {
         }
     }
 
+    /// Returns whether this is the process in this view.
+    pub(crate) fn is_of(&self, view: &ProcessView) -> bool {
+        (self.pid, self.clock) == (view.pid, view.clock)
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.system.has_ended()
     }
 
-    /// Reads how much of the process is in memory.
-    pub(crate) fn read_resident(&mut self) {
+    /// Reads how much of the process is in memory, if that `is_due` or was not read for a while: a reading takes some
+    /// microseconds.
+    pub(crate) fn read_resident(&mut self, is_due: bool) {
+        let now = Instant::now();
+        if !is_due && self.resident_read.is_some_and(|read| now.duration_since(read) < RESIDENT_INTERVAL) {
+            return;
+        }
+        self.resident_read = Some(now);
         if let Some(bytes) = self.system.resident_bytes() {
             self.resident_bytes = bytes;
         }
     }
 
-    /// Writes what the process has written since the last call. Returns whether there were events. A file that is created
-    /// has none of the names that are `taken`.
-    pub(crate) fn drain(&mut self, region: &Region, view: &ProcessView, taken: &[PathBuf]) -> bool {
+    /// Writes what the process has written since the last call. Returns whether there were events.
+    pub(crate) fn drain(&mut self, region: &Region, view: &ProcessView) -> bool {
         // Their events were written before the records, so that this call or an earlier one reads them.
         let failed = std::mem::take(&mut self.new_failed);
-        let any = self.write_new(region, view, taken);
+        let any = self.write_new(region, view);
         self.failed.extend(failed);
         any
     }
 
-    fn write_new(&mut self, region: &Region, view: &ProcessView, taken: &[PathBuf]) -> bool {
+    fn write_new(&mut self, region: &Region, view: &ProcessView) -> bool {
         let mut pages = Vec::new();
         region.take_events(view, &mut self.read, &mut pages);
         // Afterwards, so that no event refers to a record that is missing.
@@ -159,6 +173,10 @@ impl Process {
             self.add(record);
         }
         let is_waiting = self.recording.is_none() || self.rows.are_empty() && !self.has_new_reading;
+        if self.has_failed {
+            // Rows that cannot be written are not kept either.
+            self.rows = Rows::default();
+        }
         if pages.is_empty() && is_waiting || self.has_failed {
             return !pages.is_empty();
         }
@@ -169,7 +187,7 @@ impl Process {
             *self.events.entry(event.device).or_default() += 1;
         }
         let any = !events.is_empty();
-        self.write(&mut events, view, taken);
+        self.write(&mut events, view);
         if self.sums_written.elapsed() >= SUMS_INTERVAL {
             self.sums_written = Instant::now();
             self.write_sums(region, view);
@@ -206,11 +224,11 @@ impl Process {
         }
     }
 
-    fn write(&mut self, events: &mut [Event], view: &ProcessView, taken: &[PathBuf]) {
+    fn write(&mut self, events: &mut [Event], view: &ProcessView) {
         let rows = std::mem::take(&mut self.rows);
         let written = match &mut self.recording {
             Some(recording) => recording.append(rows, events),
-            None => self.create(view, taken).and_then(|mut recording| {
+            None => self.create(view).and_then(|mut recording| {
                 let written = recording.append(rows, events);
                 self.recording = Some(recording);
                 written
@@ -242,13 +260,12 @@ impl Process {
         }
     }
 
-    fn create(&self, view: &ProcessView, taken: &[PathBuf]) -> std::io::Result<Recording> {
+    fn create(&self, view: &ProcessView) -> std::io::Result<Recording> {
         let meta = meta_of_process(&self.settings.options, &self.program, self.pid);
         Recording::create(
             &self.settings.output,
             self.is_program,
             self.pid,
-            taken,
             &meta,
             self.clock,
             self.settings.options.max_bytes,

@@ -63,13 +63,12 @@ impl Recording {
         output: &Path,
         is_program: bool,
         pid: u32,
-        taken: &[PathBuf],
         meta: &Meta,
         clock: (u64, u64),
         max_bytes: Option<u64>,
         since_ticks: u64,
     ) -> io::Result<Self> {
-        let (path, file) = create_file(output, is_program, pid, taken)?;
+        let (path, file) = create_file(output, is_program, pid)?;
         let part = max_bytes.map(|_| {
             let (recording, number) = (RandomState::new().hash_one(&path), free_number(&path));
             Part { recording, number, first: number, since_ticks, ..Part::default() }
@@ -182,12 +181,7 @@ impl Recording {
 }
 
 /// Creates a new file for a process, and locks it, so that other commands know that it is in use.
-fn create_file(
-    output: &Path,
-    is_program: bool,
-    pid: u32,
-    taken: &[PathBuf],
-) -> io::Result<(PathBuf, std::fs::File)> {
+fn create_file(output: &Path, is_program: bool, pid: u32) -> io::Result<(PathBuf, std::fs::File)> {
     let with_suffix = |suffix: String| {
         let mut name = output.as_os_str().to_owned();
         name.push(suffix);
@@ -196,7 +190,7 @@ fn create_file(
     let own = is_program.then(|| output.to_owned());
     let numbered = (1..MAX_EXECUTED).map(|count| with_suffix(format!(".{pid}.{count}")));
     let names = own.into_iter().chain([with_suffix(format!(".{pid}"))]).chain(numbered);
-    for path in names.filter(|path| !taken.contains(path)) {
+    for path in names {
         match create_new_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),

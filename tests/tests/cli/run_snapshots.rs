@@ -121,7 +121,7 @@ fn only_100_forked_processes_leave_snapshots() {
     assert!(text.contains("3 forked processes left no recording: only the first 100 do"), "{text}");
     let (snapshots, recordings): (Vec<_>, Vec<_>) =
         bench.files().into_iter().partition(|name| name.ends_with(".1.pickle"));
-    assert_eq!((snapshots.len(), recordings.len()), (101, 101));
+    assert_eq!((snapshots.len(), recordings.len()), (101, 101), "{text}");
 }
 
 /// Verbs that take a snapshot, and their arguments after the file.

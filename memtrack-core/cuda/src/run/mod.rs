@@ -101,8 +101,9 @@ fn start_if_requested() {
         return;
     }
     let _inside = reentry::enter();
-    // The library has connected when it was loaded; a program that links memtrack connects here.
-    let is_connected = IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) || connect();
+    // The library has connected when it was loaded. A program that links memtrack connects here, unless the library is there
+    // as well.
+    let is_connected = IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) || hook::is_in_place() && connect();
     if !is_connected {
         return;
     }

@@ -67,26 +67,22 @@ impl<T: Copy> Chunk<T> {
         self.slots().len() as u32
     }
 
-    /// Appends an event; `false` when the chunk is full.
+    /// Appends an event. Returns whether the chunk is full now, or `None` when it was full before. Once it is full, this thread
+    /// must not use it any more: a page of shared memory may have been passed on.
     ///
     /// # Safety
     /// Only one thread at a time may call this for a chunk.
     #[inline(always)]
-    pub(crate) unsafe fn push(&self, event: T) -> bool {
+    pub(crate) unsafe fn push(&self, event: T) -> Option<bool> {
         let len = self.length().load(Ordering::Relaxed);
-        let Some(slot) = self.slots().get(len as usize) else { return false };
+        let slots = self.slots();
+        let slot = slots.get(len as usize)?;
         // SAFETY: readers access only slots below `len`, and the caller is the only writer.
         slot.with_mut(|slot| unsafe {
             (*slot).write(event);
         });
         self.length().store(len + 1, Ordering::Release);
-        true
-    }
-
-    /// Returns whether the chunk is full.
-    #[inline(always)]
-    pub(crate) fn is_full(&self) -> bool {
-        self.length().load(Ordering::Relaxed) as usize == self.slots().len()
+        Some(len as usize + 1 == slots.len())
     }
 
     /// Returns the number of events so far.

@@ -194,7 +194,12 @@ impl Recorder {
             true => chunks.extend(ring.take()),
             false => chunks.extend(ring.chunks()),
         }
-        for state in threads::states() {
+        // Chunks in shared memory are read by the command.
+        #[cfg(target_os = "linux")]
+        let is_shared = crate::shared_memory::is_connected();
+        #[cfg(not(target_os = "linux"))]
+        let is_shared = false;
+        for state in threads::states().filter(|_| !is_shared) {
             let chunk = state.chunks[slot].load(std::sync::atomic::Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only

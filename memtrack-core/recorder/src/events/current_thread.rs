@@ -11,6 +11,7 @@
 use super::RECORDER;
 use super::fork::ForkCell;
 use super::kits;
+use super::same_memory::is_copy;
 use super::thread_names::register_this_thread;
 use super::thread_sums;
 use super::threads::{ThreadLocal, ThreadState, new_state};
@@ -293,6 +294,9 @@ fn register_thread_end(state: &'static ThreadState) {
 
 /// Releases the state. Called by the C library in a thread that ends, after all destructors of thread-locals.
 extern "C" fn on_thread_end(state: *mut c_void) {
+    if is_copy() {
+        return;
+    }
     let _inside = reentry::enter();
     // SAFETY: the value was set by `register_thread_end`; states are never freed.
     let state = unsafe { &*state.cast::<ThreadState>() };

@@ -137,6 +137,7 @@ extern "C" fn in_child() {
     // First, so that functions called from here on know that this is another process.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::empty_all();
+    super::same_memory::mark_child();
     // These are in no cell, because every event reads them and a cell is one more pointer to follow: the states of all
     // threads with the sums that samples compare, the calling thread's thread-locals, and the filter of tracked heap
     // blocks.

@@ -13,6 +13,7 @@ use super::current_thread::{CurrentThread, InHook};
 use super::kits::{self, Kit};
 use super::live::{InsertResult, LiveEntry};
 use super::ring::CHUNK_EVENTS;
+use super::same_memory::is_copy;
 use super::threads::slot_of;
 use super::{RECORDER, Recorder, settings};
 use crate::signals::CancellationBlocked;
@@ -81,10 +82,11 @@ impl Hook {
         if !switch::is_on(switch::EVENTS) || reentry::is_inside() {
             return None;
         }
-        let hook = Self::enter_unconditionally(Registers::here());
-        if !hook.recorder.same_memory.is_here() {
+        // Checked before the thread's state is used, which the system has zeroed in a copy.
+        if is_copy() {
             return stop_in_copy();
         }
+        let hook = Self::enter_unconditionally(Registers::here());
         // Checked again, now that the thread is marked active for collectors: after `stop` no event may begin.
         switch::is_on(switch::EVENTS).then_some(hook)
     }
@@ -418,14 +420,11 @@ impl HookContext {
         let chunk = place.load(Ordering::Relaxed);
         // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
         // thread pushes to it.
-        let pushed = unsafe { chunk.as_ref().is_some_and(|chunk| chunk.push(event)) };
-        if !pushed {
-            self.next_chunk(event, place);
-        }
-        // A chunk is passed to the ring as soon as it is full, not one event later.
-        // SAFETY: as above, and `next_chunk` leaves a chunk in the slot.
-        else if unsafe { (*chunk).is_full() } {
-            self.replace_chunk(event.device, place);
+        match unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) } {
+            Some(false) => {}
+            // A chunk is passed to the ring as soon as it is full, not one event later.
+            Some(true) => self.replace_chunk(event.device, place),
+            None => self.next_chunk(event, place),
         }
     }
 
@@ -435,6 +434,7 @@ impl HookContext {
         let chunk = place.load(Ordering::Relaxed);
         // SAFETY: `replace_chunk` left a fresh chunk there, or null, and this thread is its only writer.
         if let Some(chunk) = unsafe { chunk.as_ref() } {
+            // A new chunk has room for more than one event.
             // SAFETY: as above.
             unsafe { chunk.push(event) };
         }

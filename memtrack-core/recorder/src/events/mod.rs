@@ -69,6 +69,7 @@ pub use hooks::{FreeInProgress, Hook, HookContext};
 pub use marks::mark;
 #[cfg(target_os = "linux")]
 pub use pace::Pace;
+pub(crate) use same_memory::is_copy;
 #[cfg(target_os = "linux")]
 pub(crate) use scope_sums::scope_of_row;
 #[cfg(feature = "cuda")]

@@ -166,7 +166,7 @@ mod tests {
             flags: EventFlags::default(),
         };
         // SAFETY: this thread is the only writer of the test's chunk.
-        unsafe { chunk.push(event) }
+        unsafe { chunk.push(event).is_some() }
     }
 
     /// Adds a chunk as the recorder does.

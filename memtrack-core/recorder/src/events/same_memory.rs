@@ -33,8 +33,19 @@ impl SameMemory {
     /// Returns whether the calling process is the marked one, or one that shares its memory.
     #[inline(always)]
     pub(super) fn is_here(&self) -> bool {
-        PAGE.0[0].load(Ordering::Relaxed) == MARKED || !IS_WIPED_ON_FORK.load(Ordering::Acquire)
+        !is_copy()
     }
+}
+
+/// Returns whether the calling process is a copy in which no fork handler was called.
+#[inline(always)]
+pub(crate) fn is_copy() -> bool {
+    PAGE.0[0].load(Ordering::Relaxed) != MARKED && IS_WIPED_ON_FORK.load(Ordering::Acquire)
+}
+
+/// Marks the memory of a forked child in which the fork handler is called.
+pub(super) fn mark_child() {
+    PAGE.0[0].store(MARKED, Ordering::Relaxed);
 }
 
 /// Makes the system zero the page in copies of the process; returns false if the system cannot.

@@ -109,8 +109,9 @@ impl ThreadState {
 
     #[inline(always)]
     fn sums(&self) -> &ThreadSums {
-        // SAFETY: set when the state is made, to a field of it or to shared memory, both of which exist for ever.
-        unsafe { &*self.sums.load(Ordering::Relaxed) }
+        // SAFETY: set when the state is made, to a field of it or to shared memory, both of which exist for ever. In a copy of the
+        // process in which the system has zeroed the state, it is null.
+        unsafe { self.sums.load(Ordering::Relaxed).as_ref() }.unwrap_or(&self.own_sums)
     }
 
     /// Notes that the thread allocates from the slot's device.

@@ -32,7 +32,7 @@ pub use sampler::{Rules, StandaloneSampler};
 pub use transferred::allocate_for_program;
 
 use crate::events::{
-    CurrentThread, Hook, HookContext, sample_threshold_bytes, session_number, thread_outside_hooks,
+    CurrentThread, Hook, HookContext, is_copy, sample_threshold_bytes, session_number, thread_outside_hooks,
 };
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
@@ -374,6 +374,9 @@ fn record_or_sample(block: *mut u8, size_bytes: u64) {
         }
         return;
     }
+    if is_copy() {
+        return;
+    }
     let mut flags = EventFlags::default();
     if size_bytes < sample_threshold_bytes() && !block.is_null() {
         let Some(thread) = thread_outside_hooks() else { return sample_first_small(block, size_bytes) };
@@ -445,6 +448,9 @@ fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
         transferred::remove_if_known(address, size_bytes);
         return count_internal(-(size_bytes as i64));
+    }
+    if is_copy() {
+        return;
     }
     if !may_be_tracked(address, size_bytes)
         && let Some(thread) = thread_outside_hooks()

@@ -7,7 +7,7 @@ use super::layout::{
 };
 use super::log::{self, Record};
 use super::protocol;
-use crate::events::{ForkCell, generation};
+use crate::events::{ForkCell, generation, is_copy, watch_forks};
 use crate::{internal_bytes, switch};
 use memtrack_model::event::StackId;
 use std::ffi::CStr;
@@ -17,6 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The bytes of the region's beginning that a program maps.
 const HEADER_BYTES: usize = size_of::<RegionHeader>().next_multiple_of(PAGE_BYTES);
+
+/// How often a process tries to get its first extent.
+const MAX_WAIT_TRIES: u32 = 50;
 
 /// The region's header; null in a process that is not connected. Forked children inherit the mapping.
 static HEADER: AtomicPtr<RegionHeader> = AtomicPtr::new(null_mut());
@@ -33,7 +36,7 @@ pub(crate) fn is_connected() -> bool {
 /// Returns this process's arena; `None` if recording does not go to shared memory, or if this process cannot be recorded.
 #[inline]
 pub(crate) fn arena() -> Option<&'static Arena> {
-    if is_connected() { ARENA.get().as_ref() } else { None }
+    if is_connected() && !is_copy() { ARENA.get().as_ref() } else { None }
 }
 
 /// Maps the region whose file has this path. Recording will go there, once a session begins. Returns false, and changes
@@ -85,8 +88,13 @@ pub fn count_unrecorded_program(cannot_be_preloaded: bool) {
 fn map_header(path: &CStr) -> Option<NonNull<RegionHeader>> {
     // SAFETY: a C string; the descriptor was opened here, and is closed before any other code of the program runs.
     unsafe {
-        let file = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let file = libc::open(path.as_ptr(), flags);
         if file < 0 {
+            return None;
+        }
+        if !is_region(file) {
+            libc::close(file);
             return None;
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -94,6 +102,18 @@ fn map_header(path: &CStr) -> Option<NonNull<RegionHeader>> {
         libc::close(file);
         if header == libc::MAP_FAILED { None } else { NonNull::new(header.cast()) }
     }
+}
+
+/// Returns whether a file can be a region: after the command's end, the path may name another file.
+fn is_region(file: i32) -> bool {
+    // SAFETY: zero is valid for all fields, and the call only writes to the local variable.
+    let (result, status) = unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(file, &mut status), status)
+    };
+    result == 0
+        && status.st_mode & libc::S_IFMT == libc::S_IFREG
+        && status.st_size as u64 == (MAX_EXTENTS * EXTENT_BYTES) as u64
 }
 
 /// The shared memory of one process.
@@ -124,6 +144,8 @@ impl Arena {
     fn begin() -> Option<Self> {
         // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
         let region = unsafe { HEADER.load(Ordering::Acquire).as_ref() }?;
+        // A forked child must take another arena.
+        watch_forks();
         let (pid, parent) = (std::process::id(), parent_of_this_process());
         let is_forked = generation() > 0;
         let command = region.command.load(Ordering::Relaxed);
@@ -137,13 +159,14 @@ impl Arena {
         if !may_begin {
             return None;
         }
-        let (number, extent) = take_extent(region, pid)?;
+        let (number, extent) = first_extent(region, pid)?;
         // SAFETY: the extent was just mapped and stays mapped.
         let header = unsafe { extent.as_ref() };
         let process = &header.header;
         process.pid.store(pid, Ordering::Relaxed);
         process.parent.store(parent, Ordering::Relaxed);
         process.is_forked.store(u32::from(is_forked), Ordering::Relaxed);
+        process.image.store(image_number(), Ordering::Relaxed);
         let (ticks, epoch_ns) = crate::events::clock_now();
         process.clock[0].store(ticks, Ordering::Relaxed);
         process.clock[1].store(epoch_ns, Ordering::Relaxed);
@@ -300,6 +323,28 @@ impl Arena {
     }
 }
 
+impl Drop for Arena {
+    /// Frees the first extent. Only the arena of a thread that has lost the race to make it is dropped, and it has no pages.
+    fn drop(&mut self) {
+        let extent = self.extents[0].load(Ordering::Relaxed);
+        // SAFETY: the extent is mapped until the end of this function, and nothing else refers to it.
+        let header = unsafe { &*extent };
+        let process = &header.header;
+        process.is_begun.store(0, Ordering::Relaxed);
+        header.process.store(0, Ordering::Relaxed);
+        for field in [&process.pid, &process.parent, &process.is_forked] {
+            field.store(0, Ordering::Relaxed);
+        }
+        for field in [&process.image, &process.clock[0], &process.clock[1], &process.start_ticks] {
+            field.store(0, Ordering::Relaxed);
+        }
+        self.region.owners[self.number as usize].store(FREE, Ordering::Release);
+        // SAFETY: as above.
+        unsafe { libc::munmap(extent.cast(), EXTENT_BYTES) };
+        internal_bytes::subtract(EXTENT_BYTES);
+    }
+}
+
 /// The end of the log, to which one thread at a time appends.
 #[derive(Default)]
 struct Log {
@@ -414,6 +459,22 @@ fn take_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHe
     Some((number as u32, extent))
 }
 
+/// Takes the first extent of a process, for which it waits, at most [`MAX_WAIT_TRIES`] milliseconds, if many processes have just
+/// begun: without it nothing of the process would be recorded.
+fn first_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHeader>)> {
+    for _ in 0..MAX_WAIT_TRIES {
+        let taken = take_extent(region, pid);
+        if taken.is_some() || region.is_closed.load(Ordering::Relaxed) != 0 {
+            return taken;
+        }
+        let millisecond = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        // SAFETY: the call only waits. The C library's function would be a point at which threads can be cancelled.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &raw const millisecond, null_mut::<libc::timespec>()) };
+    }
+    region.without_memory.fetch_add(1, Ordering::Relaxed);
+    None
+}
+
 /// Maps an extent of the region through the mapping of its header.
 fn map_extent(region: &RegionHeader, number: usize) -> Option<NonNull<ExtentHeader>> {
     let before = number * EXTENT_BYTES;
@@ -428,6 +489,15 @@ fn map_extent(region: &RegionHeader, number: usize) -> Option<NonNull<ExtentHead
         libc::munmap(all, before);
         NonNull::new(all.cast::<u8>().add(before).cast())
     }
+}
+
+/// Returns a number that is another one after each `exec`: random bytes that the system provides.
+fn image_number() -> u64 {
+    // SAFETY: the call only queries a number.
+    let bytes = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+    let bytes = std::ptr::with_exposed_provenance::<u64>(bytes);
+    // SAFETY: the system provides 16 bytes there, which need not be aligned.
+    if bytes.is_null() { 0 } else { unsafe { bytes.read_unaligned() } }
 }
 
 fn parent_of_this_process() -> u32 {

@@ -59,6 +59,8 @@ pub(super) struct RegionHeader {
     pub(super) refused: AtomicU64,
     /// The number of programs that were started without the library in their environment.
     pub(super) without_library: AtomicU64,
+    /// The number of processes for which no extent was free.
+    pub(super) without_memory: AtomicU64,
     /// The owner of each extent.
     pub(super) owners: [AtomicU32; MAX_EXTENTS],
 }
@@ -86,6 +88,8 @@ pub(super) struct ProcessHeader {
     pub(super) parent: AtomicU32,
     /// 1 in a child that was forked from a recorded process.
     pub(super) is_forked: AtomicU32,
+    /// A number that is another one after each `exec`.
+    pub(super) image: AtomicU64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.
     pub(super) clock: [AtomicU64; 2],
     /// The first stamp of the recording.

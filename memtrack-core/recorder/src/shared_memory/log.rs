@@ -1,6 +1,7 @@
 //! The records in the log of a process: everything that events refer to by number, and what the process reports about
 //! itself. A record is a head (its kind and the length of its content) and its content, in native byte order.
 
+use super::layout::PAGE_CONTENT_BYTES;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{DriverReading, Module, ReadingMoment, Scope, ScopeKind, Thread};
@@ -200,16 +201,28 @@ fn driver_words(reading: &DriverReading) -> [u64; 13] {
     ]
 }
 
-/// Takes the first complete record from the front of `bytes`. Returns it, `Some(None)` for a damaged one or one of an
-/// unknown kind, and `None` if there is no complete record.
-pub(super) fn take(bytes: &mut Vec<u8>) -> Option<Option<ReadRecord>> {
-    let head = bytes.get(..HEAD_BYTES)?;
+/// The first record at the front of some bytes.
+pub(super) enum Taken {
+    /// A record; `None` if it is damaged or of an unknown kind.
+    Record(Option<ReadRecord>),
+    /// The record is not complete.
+    Incomplete,
+    /// No program writes such a record: nothing behind it can be read.
+    Damaged,
+}
+
+/// Takes the first record from the front of `bytes`.
+pub(super) fn take(bytes: &mut &[u8]) -> Taken {
+    let Some(head) = bytes.get(..HEAD_BYTES) else { return Taken::Incomplete };
     let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let (kind, end) = (word(0), HEAD_BYTES + word(4) as usize);
-    let content = bytes.get(HEAD_BYTES..end)?;
+    let (kind, end) = (word(0), HEAD_BYTES.saturating_add(word(4) as usize));
+    if end > PAGE_CONTENT_BYTES {
+        return Taken::Damaged;
+    }
+    let Some(content) = bytes.get(HEAD_BYTES..end) else { return Taken::Incomplete };
     let record = decode(kind, Input(content));
-    bytes.drain(..end);
-    Some(record)
+    *bytes = &bytes[end..];
+    Taken::Record(record)
 }
 
 fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {

@@ -8,7 +8,7 @@ use super::layout::{
     MAX_EXTENTS, MAX_FORKS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, Peak, ProcessHeader,
     RegionHeader, page_content, pid_of,
 };
-use super::log::{self, ReadRecord};
+use super::log::{self, ReadRecord, Taken};
 use super::protocol::{self, PAGE_USED};
 use crate::events::{DEVICE_SLOTS, Sums};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The maximum number of extents that are reserved at once: it takes a fraction of a millisecond, during which nothing is read.
 const RESERVED_AT_ONCE: usize = 8;
+/// If fewer are free, as when many processes begin, this many are reserved at once.
+const FEW_EXTENTS: usize = 32;
 
 /// The shared memory of a run.
 #[derive(Debug)]
@@ -50,7 +52,7 @@ impl Region {
             }
             let file = File::from_raw_fd(file);
             let bytes = MAX_EXTENTS * EXTENT_BYTES;
-            file.set_len(bytes as u64)?;
+            without_file_size_signal(|| file.set_len(bytes as u64))?;
             reserve(&file, 0, 1)?;
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let memory = libc::mmap(null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0);
@@ -142,7 +144,8 @@ impl Region {
         let is_free = |owner: &&std::sync::atomic::AtomicU32| owner.load(Ordering::Relaxed) == FREE;
         let free = self.header().owners[..self.reserved].iter().filter(is_free).count();
         if free < free_extents && self.reserved < MAX_EXTENTS {
-            self.reserve_more((free_extents - free).min(RESERVED_AT_ONCE))?;
+            let at_once = if free < FEW_EXTENTS { FEW_EXTENTS } else { RESERVED_AT_ONCE };
+            self.reserve_more((free_extents - free).min(at_once))?;
             self.note_freed();
         }
         Ok(())
@@ -167,6 +170,11 @@ impl Region {
         ]
     }
 
+    /// Returns the number of processes that were not recorded because no extent was free.
+    pub fn without_memory(&self) -> u64 {
+        self.header().without_memory.load(Ordering::Relaxed)
+    }
+
     /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started
     /// without the library in their environment.
     pub fn unrecorded_programs(&self) -> [u64; 2] {
@@ -177,11 +185,15 @@ impl Region {
     fn extents_by_process(&self) -> BTreeMap<usize, Vec<usize>> {
         let mut processes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for number in 1..self.reserved {
-            if pid_of(self.header().owners[number].load(Ordering::Acquire)).is_none() {
+            let owner = self.header().owners[number].load(Ordering::Acquire);
+            if pid_of(owner).is_none() {
                 continue;
             }
             let process = self.extent_header(number).process.load(Ordering::Acquire) as usize;
-            if (1..self.reserved).contains(&process) {
+            // A process that writes into another one's extent must not have it freed.
+            if (1..self.reserved).contains(&process)
+                && self.header().owners[process].load(Ordering::Acquire) == owner
+            {
                 processes.entry(process).or_default().push(number);
             }
         }
@@ -198,6 +210,7 @@ impl Region {
                 pid: process.pid.load(Ordering::Relaxed),
                 parent: process.parent.load(Ordering::Relaxed),
                 is_forked: process.is_forked.load(Ordering::Relaxed) == 1,
+                image: process.image.load(Ordering::Relaxed),
                 clock: [0, 1].map(|at: usize| process.clock[at].load(Ordering::Relaxed)).into(),
                 start_ticks: process.start_ticks.load(Ordering::Relaxed),
                 extents,
@@ -295,7 +308,9 @@ impl Region {
                 // SAFETY: the bytes before `len` are complete, and the program does not change them. If it does, which would
                 // be a program that writes to memory that is not its own, records are damaged.
                 let bytes = unsafe { std::slice::from_raw_parts(start, len - state.read) };
-                state.bytes.extend_from_slice(bytes);
+                if !state.is_damaged {
+                    state.bytes.extend_from_slice(bytes);
+                }
                 state.read = len;
             }
             if is_finished {
@@ -304,9 +319,19 @@ impl Region {
             }
         }
         let mut records = Vec::new();
-        while let Some(record) = log::take(&mut state.bytes) {
-            records.extend(record);
+        let mut rest = &state.bytes[..];
+        loop {
+            match log::take(&mut rest) {
+                Taken::Record(record) => records.extend(record),
+                Taken::Incomplete => break,
+                Taken::Damaged => {
+                    // The program has overwritten the log. Its pages are still freed.
+                    (state.is_damaged, rest) = (true, &[]);
+                    break;
+                }
+            }
         }
+        state.bytes.drain(..state.bytes.len() - rest.len());
         records
     }
 
@@ -365,6 +390,26 @@ impl Drop for Region {
     }
 }
 
+/// Does something that fails, instead of ending the process, where the limit of file sizes (`ulimit -f`) is lower. The process
+/// must have one thread.
+fn without_file_size_signal(set_size: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    // SAFETY: the calls only change what this process does on one signal, and change it back.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let result = set_size();
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGXFSZ, before) };
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::EFBIG) => {
+            let text = format!(
+                "the limit of file sizes is lower than the {} MiB of shared memory: raise it with `ulimit -f`",
+                (MAX_EXTENTS * EXTENT_BYTES) >> 20
+            );
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
+        }
+        result => result,
+    }
+}
+
 /// Reserves memory for extents of the file.
 fn reserve(file: &File, first: usize, extents: usize) -> io::Result<()> {
     let (from, bytes) = ((first * EXTENT_BYTES) as libc::off_t, (extents * EXTENT_BYTES) as libc::off_t);
@@ -420,6 +465,8 @@ pub struct ProcessView {
     pub parent: u32,
     /// Whether it is a fork of a recorded process, and not a program that was started.
     pub is_forked: bool,
+    /// A number that is another one after each `exec`.
+    pub image: u64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.
     pub clock: (u64, u64),
     /// The first stamp.
@@ -442,4 +489,6 @@ pub struct LogState {
     read: usize,
     /// The beginning of a record that is not complete.
     bytes: Vec<u8>,
+    /// Whether the rest cannot be read.
+    is_damaged: bool,
 }
