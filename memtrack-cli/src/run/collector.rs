@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -300,18 +300,20 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 if wants(SnapshotOn::Exit) {
                     queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
                 }
-                reporter.finish();
-                while !reporter.has_finished() {
-                    rest(&mut collector);
+                if let Some(ended) = reporter.finish() {
+                    poll_until(&mut collector, &ended);
                 }
                 let outcome = Outcome { process, status, job };
                 let found = Found::by(&collector);
                 // By another thread, because it reads a recording, which may take seconds.
                 let report = std::thread::scope(|threads| {
-                    let report = threads.spawn(|| outcome::report(&found, &outcome));
-                    while !report.is_finished() {
-                        rest(&mut collector);
-                    }
+                    let (ending, ended) = std::sync::mpsc::channel();
+                    let (found, outcome) = (&found, &outcome);
+                    let report = threads.spawn(move || {
+                        let _ending = ending;
+                        outcome::report(found, outcome)
+                    });
+                    poll_until(&mut collector, &ended);
                     report.join()
                 });
                 let (text, json) = report.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -334,6 +336,13 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
         rest(&mut collector);
     }
     outcome::remove_empty_folder(job);
+}
+
+/// Polls until a thread has ended: until it has dropped the other end of `ended`.
+fn poll_until(collector: &mut Collector, ended: &Receiver<()>) {
+    while ended.recv_timeout(collector.pause()) == Err(RecvTimeoutError::Timeout) {
+        collector.poll();
+    }
 }
 
 /// Waits until the next poll, and polls.

@@ -18,8 +18,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 /// The maximum number of reports that wait.
@@ -41,7 +40,8 @@ pub(super) enum Task {
 /// The thread that reports.
 pub(super) struct Reporter {
     tasks: Option<SyncSender<Task>>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread ends.
+    ended: Option<Receiver<()>>,
     /// The numbers of failed requests, of the heap and of devices, for which the queue had no room.
     dropped: Arc<[AtomicU64; 2]>,
 }
@@ -59,9 +59,14 @@ impl Reporter {
             processes: HashMap::new(),
             dropped: Arc::clone(&dropped),
         };
-        let thread =
-            std::thread::Builder::new().name("reports".to_owned()).spawn(move || work.run(&queue)).ok();
-        Self { tasks: Some(tasks), thread, dropped }
+        let (ending, ended) = channel();
+        let run = move || {
+            let _ending = ending;
+            work.run(&queue);
+        };
+        // If it cannot be started, both channels are disconnected, and there are no reports.
+        let _ = std::thread::Builder::new().name("reports".to_owned()).spawn(run);
+        Self { tasks: Some(tasks), ended: Some(ended), dropped }
     }
 
     /// Queues a report.
@@ -72,14 +77,10 @@ impl Reporter {
         }
     }
 
-    /// Makes the thread end after the queued reports.
-    pub(super) fn finish(&mut self) {
+    /// Makes the thread end after the queued reports. Returns, the first time, what is disconnected then.
+    pub(super) fn finish(&mut self) -> Option<Receiver<()>> {
         self.tasks = None;
-    }
-
-    /// Returns whether all reports are made, after [`finish`](Self::finish).
-    pub(super) fn has_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.ended.take()
     }
 }
 
