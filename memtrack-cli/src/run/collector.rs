@@ -12,14 +12,16 @@
 
 use super::outcome::{self, Found, Outcome};
 use super::reporter::{Reporter, Task};
+use super::wait::open_process;
 use crate::Streams;
 use crate::args::RunArgs;
 use crate::args::SnapshotOn;
 use memtrack_core::__collector::{Collector, Settings};
 use memtrack_core::recorder::Options;
+use rustix::process::{Signal, pidfd_send_signal};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -225,7 +227,7 @@ impl Voice {
         let written = Arc::clone(&waiting);
         let write = move || {
             for frame in queue {
-                // If the command was killed, nobody reads it.
+                // Fails if the command was killed.
                 let _ = channel.write_all(&frame);
                 written.fetch_sub(frame.len(), Ordering::Relaxed);
             }
@@ -287,7 +289,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
         }
         match receive(&mut channel, collector.pause()) {
             Received::Nothing => {}
-            Received::Started(process) => program = ProgramHandle::open(process),
+            Received::Started(process) => program = open_process(process),
             Received::Snapshot => {
                 collector.poll();
                 for recorded in collector.recordings().into_iter().filter(|recorded| !recorded.has_ended) {
@@ -295,7 +297,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 }
             }
             Received::Ended(process, status) => {
-                collector.poll_at_end();
+                collector.poll();
                 pass_on(&mut collector, &voice, &mut reporter);
                 if wants(SnapshotOn::Exit) {
                     queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
@@ -324,7 +326,8 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
             }
             Received::Gone => {
                 if let Some(program) = &program {
-                    program.kill();
+                    // Fails if it has ended.
+                    let _ = pidfd_send_signal(program, Signal::KILL);
                 }
                 break;
             }
@@ -349,23 +352,6 @@ fn poll_until(collector: &mut Collector, ended: &Receiver<()>) {
 fn rest(collector: &mut Collector) {
     std::thread::sleep(collector.pause());
     collector.poll();
-}
-
-/// The program's process, even if its id is reused.
-struct ProgramHandle(OwnedFd);
-
-impl ProgramHandle {
-    fn open(process: u32) -> Option<Self> {
-        // SAFETY: the call returns a new descriptor, or an error (before Linux 5.3).
-        let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) } as i32;
-        // SAFETY: the descriptor was just opened and belongs to nothing else.
-        (handle >= 0).then(|| Self(unsafe { OwnedFd::from_raw_fd(handle) }))
-    }
-
-    fn kill(&self) {
-        // SAFETY: sends a signal to the process of the descriptor; it may have ended.
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, 0, 0) };
-    }
 }
 
 /// Passes on what processes have reported since the last time.

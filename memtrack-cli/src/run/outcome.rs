@@ -1,4 +1,4 @@
-//! The report at the end of a run: where the recordings are, and what is not in them.
+//! The report at the end of a run: where the recordings are, and which programs were not recorded.
 
 use super::collector::Job;
 use super::holds::who_held;

@@ -7,8 +7,9 @@
 use super::collector::CollectorProcess;
 use super::inherited;
 use crate::Streams;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -138,16 +139,18 @@ fn try_wait(process: u32) -> io::Result<Option<ExitStatus>> {
     }
 }
 
+/// Returns a descriptor of a process, which names no other if the id is reused; `None` if it has ended, and before Linux 5.3.
+pub(super) fn open_process(process: u32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(process as i32)?, PidfdFlags::empty()).ok()
+}
+
 /// Waits until the program ends.
 fn wait_for(
     program: u32,
     collector: &mut CollectorProcess,
     streams: &mut Streams<'_>,
 ) -> io::Result<ExitStatus> {
-    // SAFETY: the call returns a new descriptor, or an error (before Linux 5.3).
-    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, program, 0) } as i32;
-    // SAFETY: the descriptor was just opened and belongs to nothing else.
-    let handle = (handle >= 0).then(|| unsafe { OwnedFd::from_raw_fd(handle) });
+    let handle = open_process(program);
     let (mut is_heard, mut has_explained) = (true, false);
     loop {
         if SNAPSHOT_REQUESTED.swap(false, Ordering::SeqCst) {

@@ -130,11 +130,6 @@ impl Collector {
         self.pause = if any { SHORTEST_PAUSE } else { (self.pause * 5 / 4).min(LONGEST_PAUSE) };
     }
 
-    /// Does the same as [`poll`](Self::poll), but provides no more memory, because the program has ended.
-    pub fn poll_at_end(&mut self) {
-        self.read_all();
-    }
-
     /// Returns whether there was anything to read.
     fn read_all(&mut self) -> bool {
         let now = Instant::now();

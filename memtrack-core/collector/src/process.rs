@@ -82,8 +82,6 @@ pub struct Recorded {
     pub pid: u32,
     /// Whether it is the process that the command started.
     pub is_program: bool,
-    /// Whether it is a fork of a recorded process.
-    pub is_forked: bool,
     /// The file; `None` if nothing was recorded.
     pub path: Option<PathBuf>,
     /// Whether the process has ended.
@@ -213,7 +211,6 @@ impl Process {
                 self.driver.insert((reading.device, reading.moment), reading);
                 self.has_new_reading = true;
             }
-            ReadRecord::Program(path, _) => self.program = path,
             ReadRecord::Message(text) => self.messages.push(text),
             ReadRecord::Scope(id, scope) => self.rows.scopes.push((id, scope)),
             ReadRecord::Mark(ticks, thread, name) => self.rows.marks.push(ticks, thread, &name),
@@ -281,7 +278,7 @@ impl Process {
     /// Ends the recording: everything was drained, and the process writes no more. Returns it, and a message if that failed.
     pub(crate) fn finish(mut self, region: &Region, view: &ProcessView) -> (Recorded, Option<String>) {
         let mut recorded = self.recorded();
-        (recorded.has_ended, recorded.is_forked) = (true, view.is_forked);
+        recorded.has_ended = true;
         if let Some(recording) = self.recording.take().filter(|_| !self.has_failed) {
             let end = self.end(region, view);
             let rows = std::mem::take(&mut self.rows);
@@ -355,7 +352,6 @@ impl Process {
         Recorded {
             pid: self.pid,
             is_program: self.is_program,
-            is_forked: false,
             path: self.recording.as_ref().map(|recording| recording.path().to_owned()),
             has_ended: false,
             begun: self.clock.0,

@@ -3,11 +3,10 @@
 
 use crate::process::{End, Rows};
 use memtrack_file::part::Part;
-use memtrack_file::{RecordingWriter, create_new_file, unfinished};
+use memtrack_file::unfinished::{LiveState, count_event};
+use memtrack_file::{RecordingWriter, create_new_file};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
-use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, LiveBlock, Meta, Module, Scope, Segment, Thread,
-};
+use memtrack_model::snapshot::{DeviceStatistics, DriverReading, Meta, Module, Scope, Thread};
 use memtrack_recorder::recorder::parts::{PartFile, free_number, lock_new_file, remove_new_part};
 use memtrack_recorder::recorder::{Context, clock_now};
 use std::collections::HashMap;
@@ -31,11 +30,13 @@ pub(crate) struct Recording {
     removes_stacks: bool,
 }
 
-/// The live blocks and segments, according to the events.
+/// The live blocks and segments, according to the drained events.
 #[derive(Debug, Default)]
 struct Live {
-    blocks: HashMap<(DeviceId, u64), LiveBlock>,
-    segments: HashMap<(DeviceId, u64), Segment>,
+    state: LiveState,
+    /// The stamps of the frees in the last drain whose blocks were not known: pages are read one by one, so that the allocation
+    /// by another thread may be drained with the next events, but not later.
+    early_frees: HashMap<(DeviceId, u64), u64>,
 }
 
 /// What the next part begins with.
@@ -163,16 +164,11 @@ impl Recording {
         let writer = &mut self.writer;
         write_rows(writer, &rows)?;
         writer.clock(clock_now())?;
-        writer.driver(&end.driver)?;
-        writer.sampling(end.sampling.as_ref())?;
-        writer.counted_peak(end.counted_peak.as_ref())?;
-        writer.folded(&end.folded)?;
-        if let Some(sums) = &end.scope_sums {
-            writer.scope_sums(sums)?;
-        }
+        let (sampling, peak) = (end.sampling.as_ref(), end.counted_peak.as_ref());
+        writer.end_tables(&end.driver, sampling, peak, &end.folded, end.scope_sums.as_ref())?;
         match &self.live {
             Some(live) if self.removes_stacks => {
-                let (blocks, segments) = live.sorted();
+                let (blocks, segments) = live.state.sorted();
                 self.writer.finish(&blocks, &segments, &end.devices).map(drop)
             }
             _ => self.writer.finish_from_events(&end.devices).map(drop),
@@ -230,51 +226,30 @@ fn write_stacks(writer: &mut RecordingWriter<PartFile>, stacks: &[(StackId, Vec<
 }
 
 impl Live {
-    /// Adds events, in any order.
+    /// Adds the events of a drain, in any order. Of two events at an address, the one with the larger stamp decides, in whatever
+    /// order they were drained.
     fn add(&mut self, events: &[Event]) {
-        // Of two events at an address, the one with the larger stamp decides, in whatever order they were drained.
         let mut events: Vec<&Event> = events.iter().collect();
         events.sort_by_key(|event| event.ticks);
+        let earlier = std::mem::take(&mut self.early_frees);
         for event in events {
-            self.apply(event);
+            let place = (event.device, event.address);
+            let block = self.state.block(event.device, event.address);
+            let is_replaced = block.is_some_and(|block| block.ticks > event.ticks);
+            let is_outdated = match event.action {
+                Action::Alloc => is_replaced || earlier.get(&place).is_some_and(|&free| free > event.ticks),
+                Action::Free | Action::FreeCompleted => {
+                    if block.is_none() {
+                        self.early_frees.insert(place, event.ticks);
+                    }
+                    is_replaced
+                }
+                _ => false,
+            };
+            if !is_outdated {
+                self.state.apply(event);
+            }
         }
-    }
-
-    fn apply(&mut self, event: &Event) {
-        let place = (event.device, event.address);
-        match event.action {
-            Action::Alloc => {
-                if self.blocks.get(&place).is_none_or(|block| block.ticks < event.ticks) {
-                    self.blocks.insert(place, unfinished::block_of(event));
-                }
-            }
-            Action::FreeRequested => {
-                if let Some(block) = self.blocks.get_mut(&place) {
-                    block.pending_free = true;
-                }
-            }
-            Action::Free | Action::FreeCompleted => {
-                if self.blocks.get(&place).is_some_and(|block| block.ticks < event.ticks) {
-                    self.blocks.remove(&place);
-                }
-            }
-            Action::SegmentAlloc | Action::SegmentMap => {
-                self.segments.insert(place, unfinished::segment_of(event));
-            }
-            Action::SegmentFree | Action::SegmentUnmap => {
-                self.segments.remove(&place);
-            }
-            Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => {}
-        }
-    }
-
-    /// Returns the blocks and segments, by device and address.
-    fn sorted(&self) -> (Vec<LiveBlock>, Vec<Segment>) {
-        let mut blocks: Vec<_> = self.blocks.values().copied().collect();
-        blocks.sort_unstable_by_key(|block| (block.device, block.address));
-        let mut segments: Vec<_> = self.segments.values().copied().collect();
-        segments.sort_unstable_by_key(|segment| (segment.device, segment.address));
-        (blocks, segments)
     }
 }
 
@@ -301,7 +276,7 @@ impl Parts {
         self.modules.extend(rows.modules);
         self.scopes.extend(rows.scopes);
         for event in events {
-            unfinished::count_event(&mut self.counts, event);
+            count_event(&mut self.counts, event);
             self.newest_ticks = self.newest_ticks.max(event.ticks);
         }
     }
@@ -319,8 +294,49 @@ impl Parts {
         write_stacks(writer, &self.stacks)?;
         writer.scopes(&self.scopes)?;
         writer.threads(&self.threads)?;
-        let (blocks, segments) = live.sorted();
+        let (blocks, segments) = live.state.sorted();
         writer.opening(&blocks, &segments)?;
         writer.clock(clock_now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{EventFlags, StreamId};
+
+    fn event(ticks: u64, action: Action) -> Event {
+        Event {
+            ticks,
+            address: 4096,
+            size_bytes: 8,
+            stream: StreamId(0),
+            stack: StackId::NONE,
+            scope: ScopeId::NONE,
+            thread: ThreadId(1),
+            device: DeviceId(0),
+            action,
+            flags: EventFlags::default(),
+        }
+    }
+
+    /// Returns the stamps of the blocks that are live after these drains.
+    fn live_after(drains: &[&[Event]]) -> Vec<u64> {
+        let mut live = Live::default();
+        drains.iter().for_each(|drain| live.add(drain));
+        live.state.sorted().0.iter().map(|block| block.ticks).collect()
+    }
+
+    #[test]
+    fn the_larger_stamp_decides_in_whatever_order_events_are_drained() {
+        let (first, free) = (event(1, Action::Alloc), event(2, Action::Free));
+        let (second, last_free) = (event(3, Action::Alloc), event(4, Action::Free));
+        assert_eq!(live_after(&[&[free, first]]), [0_u64; 0]);
+        assert_eq!(live_after(&[&[free], &[first]]), [0_u64; 0], "the free was drained first");
+        assert_eq!(live_after(&[&[free, second], &[first]]), [3]);
+        assert_eq!(live_after(&[&[second], &[first, free]]), [3]);
+        assert_eq!(live_after(&[&[free, second, last_free], &[first]]), [0_u64; 0]);
+        // A block whose free was drained with it says nothing about a later one.
+        assert_eq!(live_after(&[&[first, free], &[second]]), [3]);
     }
 }

@@ -34,13 +34,9 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
         }
     }
     writer.clock(snapshot.clock.last)?;
-    writer.driver(&snapshot.driver)?;
-    writer.sampling(snapshot.sampling.as_ref())?;
-    writer.counted_peak(snapshot.counted_peak.as_ref())?;
-    writer.folded(&snapshot.folded)?;
-    if let Some(sums) = &snapshot.scope_sums {
-        writer.scope_sums(sums)?;
-    }
+    let (sampling, peak) = (snapshot.sampling.as_ref(), snapshot.counted_peak.as_ref());
+    let sums = snapshot.scope_sums.as_ref();
+    writer.end_tables(&snapshot.driver, sampling, peak, &snapshot.folded, sums)?;
     writer.operators(&snapshot.operators)?;
     writer.marks(&snapshot.marks)?;
     writer.close(&snapshot.blocks, &snapshot.segments, &snapshot.devices, snapshot.meta.complete)

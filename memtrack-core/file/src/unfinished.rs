@@ -6,43 +6,64 @@ use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment}
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// Returns the blocks and segments that were allocated and not freed, sorted by device and address. Each mapping into an
-/// expandable segment counts as a segment.
-pub fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
-    let mut blocks: HashMap<(DeviceId, u64), LiveBlock, foldhash::fast::RandomState> = HashMap::default();
-    let mut segments: HashMap<(DeviceId, u64), Segment, foldhash::fast::RandomState> = HashMap::default();
-    for event in events.iter() {
+/// The live blocks and segments after the events that were applied so far. Each mapping into an expandable segment counts
+/// as a segment.
+#[derive(Debug, Default)]
+pub struct LiveState {
+    blocks: HashMap<(DeviceId, u64), LiveBlock, foldhash::fast::RandomState>,
+    segments: HashMap<(DeviceId, u64), Segment, foldhash::fast::RandomState>,
+}
+
+impl LiveState {
+    /// Returns the live block at an address.
+    pub fn block(&self, device: DeviceId, address: u64) -> Option<&LiveBlock> {
+        self.blocks.get(&(device, address))
+    }
+
+    /// Applies an event. The events of an address must be applied in their order.
+    pub fn apply(&mut self, event: &Event) {
         let place = (event.device, event.address);
         match event.action {
             Action::Alloc => {
-                blocks.insert(place, block_of(&event));
+                self.blocks.insert(place, block_of(event));
             }
             Action::FreeRequested => {
-                if let Some(block) = blocks.get_mut(&place) {
+                if let Some(block) = self.blocks.get_mut(&place) {
                     block.pending_free = true;
                 }
             }
             Action::Free | Action::FreeCompleted => {
-                blocks.remove(&place);
+                self.blocks.remove(&place);
             }
             Action::SegmentAlloc | Action::SegmentMap => {
-                segments.insert(place, segment_of(&event));
+                self.segments.insert(place, segment_of(event));
             }
             Action::SegmentFree | Action::SegmentUnmap => {
-                segments.remove(&place);
+                self.segments.remove(&place);
             }
             Action::Oom | Action::Snapshot | Action::Annotate | Action::Other => {}
         }
     }
-    let mut blocks: Vec<_> = blocks.into_values().collect();
-    blocks.sort_unstable_by_key(|block| (block.device, block.address));
-    let mut segments: Vec<_> = segments.into_values().collect();
-    segments.sort_unstable_by_key(|segment| (segment.device, segment.address));
-    (blocks, segments)
+
+    /// Returns the blocks and segments, sorted by device and address.
+    pub fn sorted(&self) -> (Vec<LiveBlock>, Vec<Segment>) {
+        let mut blocks: Vec<_> = self.blocks.values().copied().collect();
+        blocks.sort_unstable_by_key(|block| (block.device, block.address));
+        let mut segments: Vec<_> = self.segments.values().copied().collect();
+        segments.sort_unstable_by_key(|segment| (segment.device, segment.address));
+        (blocks, segments)
+    }
+}
+
+/// Returns the blocks and segments that were allocated and not freed, sorted by device and address.
+pub fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
+    let mut live = LiveState::default();
+    events.iter().for_each(|event| live.apply(&event));
+    live.sorted()
 }
 
 /// Returns the block that an event allocated.
-pub fn block_of(event: &Event) -> LiveBlock {
+fn block_of(event: &Event) -> LiveBlock {
     LiveBlock {
         device: event.device,
         address: event.address,
@@ -57,7 +78,7 @@ pub fn block_of(event: &Event) -> LiveBlock {
 }
 
 /// Returns the segment that an event allocated or mapped.
-pub fn segment_of(event: &Event) -> Segment {
+fn segment_of(event: &Event) -> Segment {
     Segment {
         device: event.device,
         address: event.address,

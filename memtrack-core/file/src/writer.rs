@@ -187,6 +187,25 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
+    /// Writes the tables that are known at the end, of which each replaces earlier ones: see the functions of these names.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn end_tables(
+        &mut self,
+        driver: &[DriverReading],
+        sampling: Option<&Sampling>,
+        counted_peak: Option<&CountedPeak>,
+        folded: &Folded,
+        scope_sums: Option<&ScopeSums>,
+    ) -> io::Result<()> {
+        self.driver(driver)?;
+        self.sampling(sampling)?;
+        self.counted_peak(counted_peak)?;
+        self.folded(folded)?;
+        scope_sums.map_or(Ok(()), |sums| self.scope_sums(sums))
+    }
+
     /// Writes how small blocks are sampled; writes nothing for `None`. The last call replaces earlier ones.
     ///
     /// # Errors

@@ -14,8 +14,7 @@ const PROFILER_KIND: u64 = 5;
 /// The maximum number of markers on a page. A training run has two for each step.
 const MAX_MARKERS: usize = 10_000;
 
-/// The maximum number of nested scopes. If there are more, only the innermost are kept. Profiler ranges that are nested
-/// more deeply are omitted.
+/// The maximum number of nested profiler ranges. Ranges that are nested more deeply are omitted.
 const MAX_DEPTH: usize = 256;
 
 /// An interval of events during which a scope was open on a thread, or during which a profiler range lasted.
@@ -80,7 +79,7 @@ impl Bands {
         if scopes.open.last().map_or(ScopeId::NONE, |open| open.scope) == scope {
             return;
         }
-        let path = scope_path(snapshot, scope);
+        let path = snapshot.scopes.path(scope);
         let same = scopes.open.iter().zip(&path).take_while(|(open, scope)| open.scope == **scope).count();
         self.close(snapshot, scopes, thread, same, texts);
         for &scope in &path[same..] {
@@ -184,19 +183,6 @@ impl Bands {
         columns.add_varints("kind", bands.iter().map(|band| band.kind));
         columns
     }
-}
-
-/// Returns a scope and its ancestors, outermost first.
-fn scope_path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
-    let rows = &snapshot.scopes.rows;
-    let mut path = Vec::new();
-    let mut at = scope;
-    while !at.is_none() && at.index() < rows.len() && path.len() < MAX_DEPTH {
-        path.push(at);
-        at = rows[at.index()].parent;
-    }
-    path.reverse();
-    path
 }
 
 #[cfg(test)]

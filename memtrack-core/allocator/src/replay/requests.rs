@@ -59,7 +59,7 @@ pub struct Requests {
 impl Requests {
     /// Extracts the requests for `device` from a snapshot. A trace does not contain calls that empty the cache,
     /// so releases that no failing allocation explains count as such calls. `capacity` is the number of bytes on
-    /// the device that the program could use; if it is known, it helps to tell these cases apart.
+    /// the device that the program could use; if it is known, it helps to distinguish these cases.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let pytorch = snapshot.details();
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();

@@ -7,9 +7,6 @@ use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
 use memtrack_model::snapshot::ScopeKind;
 use std::collections::HashMap;
 
-/// The maximum depth of nested scopes. If a path is deeper, only the innermost scopes are kept.
-const MAX_DEPTH: usize = 256;
-
 /// A lane of nested intervals. It is a thread or, in PyTorch's format, which has no threads, the trace of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lane {
@@ -60,7 +57,7 @@ pub(crate) fn for_each_scope_event<E>(
         let ns = running.clock.advance_to(times.ns(events.ticks[row]));
         let scope = events.scope[row];
         if running.open.last().map_or(ScopeId::NONE, |open| open.0) != scope {
-            let path = scope_path(snapshot, scope);
+            let path = snapshot.scopes.path(scope);
             let same = running.open.iter().zip(&path).take_while(|(open, scope)| open.0 == **scope).count();
             close_scopes(running, lane, same, &mut visit)?;
             for &scope in &path[same..] {
@@ -88,19 +85,6 @@ fn close_scopes<E>(
         visit(ScopeEvent::End { lane, scope, from_ns, ns: running.last_ns })?;
     }
     Ok(())
-}
-
-/// Returns the path of a scope, which consists of the enclosing scopes and the scope itself, outermost first.
-fn scope_path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
-    let rows = &snapshot.scopes.rows;
-    let mut path = Vec::new();
-    let mut at = scope;
-    while !at.is_none() && at.index() < rows.len() && path.len() < MAX_DEPTH {
-        path.push(at);
-        at = rows[at.index()].parent;
-    }
-    path.reverse();
-    path
 }
 
 /// Returns a one-word name for a kind of scope.

@@ -18,8 +18,7 @@ impl<R: Read> Machine<'_, R> {
     pub(super) fn read_raw(&mut self, length: u64) -> Result<Span, PickleErrorKind> {
         let free = self.limits.memory_bytes.saturating_sub(self.charged_bytes);
         let start = self.document.bytes.len();
-        // Reading one byte more than fits makes it possible to tell a truncated file from one that is too
-        // large.
+        // Reading one byte more than fits distinguishes a truncated file from one that is too large.
         self.source.append_to(&mut self.document.bytes, length.min(free.saturating_add(1)))?;
         self.charge(usize::try_from(length).unwrap_or(usize::MAX))?;
         self.document.span_from(start)

@@ -1,6 +1,6 @@
 //! Stores the exact sums of scopes in PyTorch's files: `allocator_settings.memtrack.scope_sums = [time in microseconds,
 //! folded, [[device, path, bytes, blocks], …]]`, using the device numbers in the file and the paths of scopes. Scopes
-//! with the same path share their sums, because their blocks cannot be told apart either.
+//! with the same path share their sums, because their blocks cannot be distinguished either.
 
 use super::Key;
 use super::settings::memtrack_part;

@@ -45,7 +45,7 @@ macro_rules! opaque {
     )*};
 }
 
-// The oldest supported compiler has no stable way to tell whether a lazy value is initialised.
+// The oldest supported compiler has no stable function that returns whether a lazy value is initialised.
 opaque!(
     [T, F] LazyCell<T, F>: "initialised on first use, and reading it would do that",
     [T, F] LazyLock<T, F>: "initialised on first use, and reading it would do that",

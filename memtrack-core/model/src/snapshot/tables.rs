@@ -283,6 +283,24 @@ impl Default for ScopeTable {
     }
 }
 
+impl ScopeTable {
+    /// The maximum length of a [`path`](Self::path).
+    const MAX_DEPTH: usize = 256;
+
+    /// Returns a scope and its ancestors, outermost first. If there are more than 256, only the innermost are returned.
+    #[doc(hidden)]
+    pub fn path(&self, scope: ScopeId) -> Vec<ScopeId> {
+        let mut path = Vec::new();
+        let mut at = scope;
+        while !at.is_none() && at.index() < self.rows.len() && path.len() < Self::MAX_DEPTH {
+            path.push(at);
+            at = self.rows[at.index()].parent;
+        }
+        path.reverse();
+        path
+    }
+}
+
 /// A thread that recorded events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -157,13 +157,9 @@ impl Stream {
         written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
-        writer.driver(&snapshot.driver)?;
-        writer.sampling(snapshot.sampling.as_ref())?;
-        writer.counted_peak(snapshot.counted_peak.as_ref())?;
-        writer.folded(&snapshot.folded)?;
-        if let Some(sums) = &snapshot.scope_sums {
-            writer.scope_sums(sums)?;
-        }
+        let (sampling, peak) = (snapshot.sampling.as_ref(), snapshot.counted_peak.as_ref());
+        let sums = snapshot.scope_sums.as_ref();
+        writer.end_tables(&snapshot.driver, sampling, peak, &snapshot.folded, sums)?;
         writer.operators(&snapshot.operators)?;
         writer.marks(&marks::since(marks_seen).0)?;
         // Events that the ring dropped are in the file, so none count as dropped.

@@ -233,11 +233,6 @@ impl Sums {
         }
     }
 
-    /// Returns the bytes and the number of allocated blocks.
-    pub fn allocated_so_far(&self) -> (u64, u64) {
-        (self.allocated_bytes, self.allocations)
-    }
-
     /// Returns how many blocks and bytes were counted and not recorded.
     pub fn unrecorded(&self) -> Sampling {
         Sampling {

@@ -24,18 +24,16 @@ pub enum RecordKind {
     Module = 3,
     /// A reading of the CUDA driver.
     Driver = 4,
-    /// The program that the process runs.
-    Program = 5,
     /// A message for the user.
-    Message = 6,
+    Message = 5,
     /// A scope.
-    Scope = 7,
+    Scope = 6,
     /// A moment that the program marked.
-    Mark = 8,
+    Mark = 7,
     /// The binary because of which calls of the driver bypass the hook.
-    Bypass = 9,
+    Bypass = 8,
     /// A request for memory that failed.
-    OutOfMemory = 10,
+    OutOfMemory = 9,
 }
 
 /// A record, as the program writes it.
@@ -47,8 +45,6 @@ pub enum Record<'a> {
     Module(&'a Module),
     /// A reading of the CUDA driver.
     Driver(&'a DriverReading),
-    /// The program's path and its arguments.
-    Program(&'a str, &'a [String]),
     /// A message for the user.
     Message(&'a str),
     /// A scope.
@@ -72,8 +68,6 @@ pub enum ReadRecord {
     Module(Module),
     /// A reading of the CUDA driver.
     Driver(DriverReading),
-    /// The program's path and its arguments.
-    Program(String, Vec<String>),
     /// A message for the user.
     Message(String),
     /// A scope.
@@ -109,7 +103,6 @@ impl Record<'_> {
             Self::Thread(..) => RecordKind::Thread,
             Self::Module(_) => RecordKind::Module,
             Self::Driver(_) => RecordKind::Driver,
-            Self::Program(..) => RecordKind::Program,
             Self::Message(_) => RecordKind::Message,
             Self::Scope(..) => RecordKind::Scope,
             Self::Mark(..) => RecordKind::Mark,
@@ -133,15 +126,6 @@ impl Record<'_> {
                     .for_each(|text| put_text(out, text));
             }
             Self::Driver(reading) => driver_words(reading).into_iter().for_each(|word| put_word(out, word)),
-            Self::Program(path, arguments) => {
-                put_text(out, path);
-                for argument in *arguments {
-                    if out.len() + argument.len() > MAX_TEXT_BYTES {
-                        break;
-                    }
-                    put_text(out, argument);
-                }
-            }
             Self::Message(text) | Self::Bypass(text) => put_text(out, text),
             Self::Scope(id, scope) => {
                 let numbers = [u64::from(id.0), u64::from(scope.parent.0), scope.kind as u64];
@@ -230,7 +214,6 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
     const THREAD: u32 = RecordKind::Thread as u32;
     const MODULE: u32 = RecordKind::Module as u32;
     const DRIVER: u32 = RecordKind::Driver as u32;
-    const PROGRAM: u32 = RecordKind::Program as u32;
     const MESSAGE: u32 = RecordKind::Message as u32;
     const SCOPE: u32 = RecordKind::Scope as u32;
     const MARK: u32 = RecordKind::Mark as u32;
@@ -272,10 +255,6 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
             opened: input.number()?,
             opened_bytes: input.word()?,
         })),
-        PROGRAM => {
-            let path = input.text()?;
-            Some(ReadRecord::Program(path, std::iter::from_fn(|| input.text()).collect()))
-        }
         MESSAGE => Some(ReadRecord::Message(input.text()?)),
         SCOPE => {
             let [id, parent] = [input.number()?, input.number()?];
