@@ -157,9 +157,13 @@ pub fn start(options: &Options) -> io::Result<bool> {
             "no thread for the stream, so chunks are written only when full: {error}"
         ));
     }
-    recorder.print_messages();
+    // The stream thread may have locked the stream just now, and the program may end before that thread prints.
+    recorder.print_messages(MESSAGE_TIMEOUT);
     Ok(true)
 }
+
+/// How long the start of a session waits for the stream's lock.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Ends one monitor. The last one ends the session and writes its recording.
 ///

@@ -228,5 +228,5 @@ fn update(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64)
     let _ = readings_seen;
     recorder.stream_all_chunks();
     recorder.begin_part_early();
-    recorder.print_messages();
+    recorder.print_messages(Duration::ZERO);
 }

@@ -271,7 +271,7 @@ impl Recorder {
             }
         }
         // No other thread would print them.
-        self.print_messages();
+        self.print_messages(Duration::ZERO);
     }
 
     /// Writes up to `max_chunks` waiting chunks and returns how many it wrote.
@@ -421,10 +421,10 @@ impl Recorder {
         chunks
     }
 
-    /// Prints the stream's messages, once. The caller must hold no lock.
-    pub(super) fn print_messages(&self) {
-        // If another thread is writing, a later call prints them.
-        let messages = match self.target_within(Duration::ZERO).as_deref_mut() {
+    /// Prints the stream's messages, once. The caller must hold no lock. If another thread is writing for longer than the
+    /// timeout, a later call prints them.
+    pub(super) fn print_messages(&self, timeout: Duration) {
+        let messages = match self.target_within(timeout).as_deref_mut() {
             Some(Target::Open(stream)) => stream.take_messages(),
             Some(Target::Failed(trouble)) => trouble.take().into_iter().collect(),
             Some(Target::None | Target::ForkedChild) | None => Vec::new(),
