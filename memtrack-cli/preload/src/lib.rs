@@ -31,8 +31,6 @@ static ALLOCATOR: TrackingAllocator<&private_heap::PrivateHeap> = TrackingAlloca
 static PRIVATE_HEAP: private_heap::PrivateHeap = private_heap::PrivateHeap::new();
 
 extern "C" fn begin() {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    tls::prepare();
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     ends::prepare();
     #[cfg(target_os = "linux")]

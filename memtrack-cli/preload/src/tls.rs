@@ -1,16 +1,16 @@
 //! Access to the library's thread-local variables without the loader. To find them, the loader may call the program's
 //! `malloc` (whenever a library with thread-locals was loaded since the thread's last access), and recording that
-//! allocation needs these variables: the thread would deadlock, or recurse endlessly. The variables of a library that
-//! is loaded at the start are at the same distance from every thread's thread pointer, so that one result of the
-//! loader is enough for all threads.
+//! allocation needs these variables: the thread would deadlock, or recurse endlessly. Variables in the static block are at
+//! the same distance from every thread's thread pointer, and the loader stores that distance when it loads the library.
 //!
 //! On x86-64, where compilers always emit a call to the loader in libraries, the linker redirects that call here
 //! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the call by the distance.
 //!
-//! **Why not `initial-exec`?** That TLS model does the same, but selecting it is not stable in the compiler.
+//! **Why a variable in assembly?** A reference to it in the TLS model `initial-exec`, which cannot be selected on stable
+//! compilers, makes the loader put all of the library's variables into the static block. For a library that is loaded with the
+//! program it does so anyway, except in a program with an auditor (`LD_AUDIT`).
 
-use std::arch::asm;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::arch::{asm, global_asm};
 
 /// The argument that compilers pass: the number of a binary, and an offset among the binary's variables.
 #[repr(C)]
@@ -19,55 +19,35 @@ pub(super) struct TlsIndex {
     offset: usize,
 }
 
-unsafe extern "C" {
-    /// The loader's `__tls_get_addr`.
-    fn __real___tls_get_addr(index: *const TlsIndex) -> *mut u8;
-}
-
-/// The distance from the thread pointer to this library's variables; 0 if it is not known yet.
-static DISTANCE: AtomicIsize = AtomicIsize::new(0);
-/// Whether the distance is computed from the loader's next result.
-static PREPARING: AtomicIsize = AtomicIsize::new(0);
-/// The largest plausible distance: no program has so many variables in front of a library's.
-const MAX_DISTANCE: isize = 64 << 20;
-
-#[inline(always)]
-fn thread_pointer() -> usize {
-    let pointer;
-    // SAFETY: the word at a thread pointer is that pointer itself.
-    unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly, pure)) };
-    pointer
-}
+global_asm!(
+    ".pushsection .tbss.memtrack_tls_anchor, \"awT\", @nobits",
+    ".globl memtrack_tls_anchor",
+    ".hidden memtrack_tls_anchor",
+    ".type memtrack_tls_anchor, @object",
+    ".size memtrack_tls_anchor, 1",
+    "memtrack_tls_anchor:",
+    ".zero 1",
+    ".popsection",
+);
 
 /// Called wherever this library needs the address of a thread-local variable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(index: *const TlsIndex) -> *mut u8 {
+    let variables: usize;
+    // SAFETY: the word at a thread pointer is that pointer itself. The loader has stored the variable's distance from it when it
+    // relocated this library, before which none of its code runs; the linker knows the variable's offset among the library's.
+    unsafe {
+        asm!(
+            "mov {variables}, fs:0",
+            "add {variables}, qword ptr [rip + memtrack_tls_anchor@GOTTPOFF]",
+            "lea {offset}, [memtrack_tls_anchor@DTPOFF]",
+            "sub {variables}, {offset}",
+            variables = out(reg) variables,
+            offset = out(reg) _,
+            options(nostack, readonly, pure),
+        );
+    }
     // SAFETY: the compiler passes a static.
     let offset = unsafe { (*index).offset };
-    let distance = DISTANCE.load(Ordering::Relaxed);
-    if distance != 0 {
-        let variables = thread_pointer().wrapping_add_signed(distance);
-        return std::ptr::with_exposed_provenance_mut(variables.wrapping_add(offset));
-    }
-    // SAFETY: the call that the compiler emitted.
-    let found = unsafe { __real___tls_get_addr(index) };
-    if PREPARING.load(Ordering::Relaxed) != 0 {
-        let distance = found.addr().wrapping_sub(offset).wrapping_sub(thread_pointer()) as isize;
-        // Variables of libraries that are loaded at the start are below the thread pointer; others are elsewhere.
-        if (-MAX_DISTANCE..0).contains(&distance) {
-            DISTANCE.store(distance, Ordering::Relaxed);
-        }
-    }
-    found
-}
-
-/// Computes the distance from one call of the loader. The process has one thread, and the library was loaded with the
-/// program.
-pub(super) fn prepare() {
-    thread_local! {
-        static PROBE: std::cell::Cell<u8> = const { std::cell::Cell::new(1) };
-    }
-    PREPARING.store(1, Ordering::Relaxed);
-    PROBE.set(std::hint::black_box(2));
-    PREPARING.store(0, Ordering::Relaxed);
+    std::ptr::with_exposed_provenance_mut(variables.wrapping_add(offset))
 }

@@ -1,8 +1,9 @@
 //! `memtrack run --host` and libraries with thread-local variables: the loader calls `malloc` for these variables while a thread
-//! accesses one, and the recorder must not call the loader again.
+//! accesses one, and the recorder must not call the loader again. With an auditor, it would do so for memtrack's variables too.
 
+use memtrack_core::event::DeviceId;
 use memtrack_tests::child::ends_well;
-use memtrack_tests::run::{Bench, compile_c};
+use memtrack_tests::run::{Bench, compile_c, load};
 use std::fs;
 
 const PROGRAM: &str = include_str!("../../src/c/new_libraries.c");
@@ -25,3 +26,20 @@ fn threads_allocate_after_libraries_were_loaded() {
         assert_eq!(output.stdout, b"well\n");
     }
 }
+
+/// In a program with an auditor, the loader puts the variables of the preloaded libraries on the heap if it can.
+#[test]
+fn a_program_with_an_auditor_is_recorded() {
+    let bench = Bench::new();
+    compile_c(bench.folder.path(), AUDITOR, &["-shared", "-fPIC", "-o", "auditor.so"]);
+    let auditor = format!("LD_AUDIT={}", bench.path("auditor.so").display());
+    let recording = ["--host", "-o", "recording", "--", "env", &auditor, "/bin/echo", "well"];
+    let output = ends_well(bench.command().args(recording));
+    assert_eq!(output.stdout, b"well\n");
+    let after_exec = bench.files().into_iter().find(|name| name.starts_with("recording.")).unwrap();
+    let (snapshot, report) = load(&bench.path(&after_exec));
+    assert!(report.complete && snapshot.device_ids().contains(&DeviceId::HOST));
+    assert!(snapshot.meta.program.ends_with("echo"), "{}", snapshot.meta.program);
+}
+
+const AUDITOR: &str = include_str!("../../monitored/guest/audited/audit.c");
