@@ -17,7 +17,8 @@
 //! The modules:
 //!
 //! - `hook`: `entry` (the hook's `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
-//!   (the reports of wrappers), `driver` and `driver_reading` (queries); `no_hook` replaces it on other systems.
+//!   (the reports of wrappers), `driver` and `driver_reading` (queries), `absent` (no driver); `no_hook` replaces it on other
+//!   systems.
 //! - `run`: recording in a program that was started by `memtrack run`.
 //! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 

@@ -7,13 +7,13 @@ use std::process::Command;
 #[test]
 #[cfg_attr(not(aarch64_assembler), ignore = "needs aarch64-linux-gnu-as")]
 fn the_entry_for_aarch64_assembles() {
-    assembles("memtrack-core/cuda/src/hook/entry.rs", "pick");
+    assembles("memtrack-core/cuda/src/hook/entry.rs", "find_wrapper");
 }
 
 #[test]
 #[cfg_attr(not(aarch64_assembler), ignore = "needs aarch64-linux-gnu-as")]
 fn the_ends_for_aarch64_assemble() {
-    assembles("memtrack-cli/preload/src/ends.rs", "before");
+    assembles("memtrack-cli/preload/src/ends.rs", "before_call");
 }
 
 /// Assembles the naked aarch64 function in `source` that calls `called`.

@@ -26,7 +26,7 @@ const FILES: [(&str, &str, &str); 26] = [
     ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory device_buffer", "calls to the driver"),
     (
         "memtrack-core/cuda/src/hook",
-        "driver entry mod table watch",
+        "absent driver entry mod table watch",
         "the driver's C functions, a naked `dlsym`",
     ),
     (

@@ -2,6 +2,7 @@
 //! C library's `dlsym`, as if the hook were not there. It is called before `main` and on any thread, so it takes no
 //! lock, allocates nothing and uses no thread-local.
 
+use super::absent;
 use super::table;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -39,7 +40,12 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "test rax, rax",
         "jne 2f",
         "jmp qword ptr [rip + {real}]",
+        // 1 means null: `ABSENT`.
         "2:",
+        "cmp rax, 1",
+        "jne 3f",
+        "xor eax, eax",
+        "3:",
         "ret",
         find_wrapper = sym find_wrapper,
         real = sym REAL,
@@ -62,7 +68,9 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "ldp x0, x1, [sp, #16]",
         "ldp x29, x30, [sp], #32",
         "cbz x16, 2f",
-        "mov x0, x16",
+        // 1 means null: `ABSENT`.
+        "cmp x16, #1",
+        "csel x0, xzr, x16, eq",
         "ret",
         "2:",
         "adrp x16, {real}",
@@ -73,25 +81,37 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Returns the wrapper for a name, or null if the C library's `dlsym` must be called; [`REAL`] is set then.
+/// Returned by [`find_wrapper`] if the name is to be not found. The error message is set then.
+const ABSENT: *const c_void = std::ptr::without_provenance(1);
+
+/// Returns the wrapper for a name, [`ABSENT`], or null if the C library's `dlsym` must be called; [`REAL`] is set then.
 extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c_void {
     let real = real_dlsym();
     // SAFETY: callers of `dlsym` pass a C string or null. The second byte is read only if the first is not the end.
-    let is_driver_name =
-        !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
-    if !is_driver_name {
+    let begins_with =
+        |start: &[u8; 2]| unsafe { *name == start[0] as c_char && *name.add(1) == start[1] as c_char };
+    // The driver's names, and those of `absent`.
+    if name.is_null() || !begins_with(b"cu") && !begins_with(b"fr") {
         return std::ptr::null();
     }
     // SAFETY: as above.
-    let name_bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let Some(hooked) = table::find_by_symbol(name_bytes) else {
-        let is_identity_query = name_bytes == IDENTITY_QUERY.to_bytes();
+    let name = unsafe { CStr::from_ptr(name) };
+    if !absent::may_be_absent(name.to_bytes()) {
+        let is_identity_query = name == IDENTITY_QUERY;
         return if is_identity_query { find_wrapper as *const c_void } else { std::ptr::null() };
-    };
+    }
     // SAFETY: the caller's own arguments. `RTLD_NEXT` then means the binary after this one, which precedes every driver.
-    let found = unsafe { real(handle, name) };
-    // If it is not found, the C library is called once more, for its error message.
-    if found.is_null() { std::ptr::null() } else { table::wrap(hooked, found) }
+    let found = unsafe { real(handle, name.as_ptr()) };
+    // The next function after the caller may be memtrack's.
+    let may_be_here = absent::is_here(name.to_bytes(), found) || found.is_null() && handle == libc::RTLD_NEXT;
+    if may_be_here && absent::is_only_here(name) {
+        return ABSENT;
+    }
+    match table::find_by_symbol(name.to_bytes()) {
+        Some(hooked) if !found.is_null() => table::wrap(hooked, found),
+        // If it is not found, the C library is called once more, for its error message.
+        _ => std::ptr::null(),
+    }
 }
 
 /// Returns the C library's `dlsym`.
@@ -144,13 +164,24 @@ pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
     info_of(address).dli_fbase
 }
 
-/// Returns the `dlsym` to which the executable, and so nearly all of the process, is bound; null if there is none.
+/// Returns the function of that name to which the executable, and so nearly all of the process, is bound; null if there is
+/// none.
+pub(super) fn process_symbol(name: &CStr) -> *mut c_void {
+    static PROCESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let mut process = PROCESS.load(Ordering::Relaxed);
+    if process.is_null() {
+        // `RTLD_DEFAULT` would not do: a library that is linked with `-Bsymbolic`, like the preload library, finds its own
+        // functions first.
+        // SAFETY: the executable's own handle, which stays open; nothing is loaded.
+        process = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
+        PROCESS.store(process, Ordering::Relaxed);
+    }
+    look_up(process, name)
+}
+
+/// Returns the process's `dlsym`; null if there is none.
 fn process_dlsym() -> *mut c_void {
-    // `RTLD_DEFAULT` would not do: a library that is linked with `-Bsymbolic`, like the preload library, finds its own
-    // functions first.
-    // SAFETY: the executable's own handle, which stays open; nothing is loaded.
-    let process = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
-    look_up(process, c"dlsym")
+    process_symbol(c"dlsym")
 }
 
 /// Returns whether the process's `dlsym` is this one. If it is not, programs reach the driver without the hook.

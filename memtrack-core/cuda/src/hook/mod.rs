@@ -1,8 +1,10 @@
 //! The hook between a program and the CUDA driver. Programs find the driver's functions in three ways (linked, by
 //! `dlsym`, by `cuGetProcAddress`), and each way returns a wrapper for about thirty of them: `entry` is the hook's
-//! `dlsym`, `table` the names and wrappers, `wrap` the code of the wrappers, `watch` their reports to the recorder.
+//! `dlsym`, `table` the names and wrappers, `wrap` the code of the wrappers, `watch` their reports to the recorder. `absent`
+//! hides the names from a process without the driver.
 #![allow(unsafe_code)]
 
+mod absent;
 mod driver;
 mod driver_reading;
 mod entry;
@@ -10,6 +12,7 @@ mod table;
 mod watch;
 mod wrap;
 
+pub(super) use absent::hide_absent_names;
 pub(super) use driver_reading::{read_on_this_thread, stop_readings};
 pub(super) use entry::{another_copy_is_in_place, binary_of, is_in_place, next_symbol, owner_of_dlsym};
 pub(super) use watch::unknown_frees;

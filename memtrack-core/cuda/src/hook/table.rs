@@ -164,7 +164,7 @@ pub(super) fn find_by_base(base: &[u8], version: i32, per_thread: bool) -> Optio
 /// Returns the wrapper for a function of the driver: always the same wrapper for the same address. Returns `real`
 /// unchanged if it is a wrapper already, or if its name has too many addresses.
 pub(super) fn wrap(hooked: &'static HookedFunction, real: *mut c_void) -> *const c_void {
-    if std::ptr::eq(real, hooked.export) || hooked.wrappers.contains(&real.cast_const()) {
+    if hooked.is_export(real) || hooked.wrappers.contains(&real.cast_const()) {
         return real;
     }
     for (slot, wrapper) in hooked.real[..SLOTS].iter().zip(hooked.wrappers) {
@@ -177,6 +177,11 @@ pub(super) fn wrap(hooked: &'static HookedFunction, real: *mut c_void) -> *const
 }
 
 impl HookedFunction {
+    /// Returns whether an address is that of the function that is exported for programs that are linked against the driver.
+    pub(super) fn is_export(&self, address: *const c_void) -> bool {
+        std::ptr::eq(address, self.export)
+    }
+
     /// Returns the function that a program linked against the driver would call without the hook; null if there is
     /// none.
     fn linked_function(&self) -> *mut c_void {

@@ -33,6 +33,7 @@ static IN_PRELOADED_LIBRARY: AtomicBool = AtomicBool::new(false);
 pub fn on_library_load() {
     IN_PRELOADED_LIBRARY.store(true, Ordering::Relaxed);
     let _inside = reentry::enter();
+    hook::hide_absent_names();
     if !connect() {
         // The command has ended, or this program has other rights or another root.
         REQUESTED.store(true, Ordering::Relaxed);
