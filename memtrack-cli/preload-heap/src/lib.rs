@@ -3,6 +3,10 @@
 //! nothing between a program and its heap. Since it comes first in `LD_PRELOAD`, memtrack-preload finds the program's
 //! allocator, or the C library's, as the next definition after itself.
 //!
+//! The C library's own names for these functions (`__libc_malloc`) are here too, because programs and other libraries call them,
+//! and so are the frees with a size that C23 has added. Where only this library has those, memtrack-preload hides them from the
+//! program.
+//!
 //! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock, which the recorder needs too, to
 //! find the end of a stack.
 #![cfg(target_os = "linux")]
@@ -63,5 +67,18 @@ jumps! {
     memalign to memtrack_heap_memalign;
     valloc to memtrack_heap_valloc;
     pvalloc to memtrack_heap_pvalloc;
+    free_sized to memtrack_heap_free_sized;
+    free_aligned_sized to memtrack_heap_free_aligned_sized;
+    __libc_malloc to memtrack_heap_libc_malloc;
+    __libc_calloc to memtrack_heap_libc_calloc;
+    __libc_realloc to memtrack_heap_libc_realloc;
+    __libc_free to memtrack_heap_libc_free;
+    __libc_memalign to memtrack_heap_libc_memalign;
+    __libc_valloc to memtrack_heap_libc_valloc;
+    __libc_pvalloc to memtrack_heap_libc_pvalloc;
     pthread_getattr_np to memtrack_heap_pthread_getattr_np;
 }
+
+/// Does nothing. Its address identifies this library to memtrack-preload.
+#[unsafe(no_mangle)]
+pub extern "C" fn memtrack_heap_library() {}

@@ -55,6 +55,15 @@ static ALIGNED_ALLOC: NextFunction = NextFunction::new(c"aligned_alloc");
 static MEMALIGN: NextFunction = NextFunction::new(c"memalign");
 static VALLOC: NextFunction = NextFunction::new(c"valloc");
 static PVALLOC: NextFunction = NextFunction::new(c"pvalloc");
+static FREE_SIZED: NextFunction = NextFunction::new(c"free_sized");
+static FREE_ALIGNED_SIZED: NextFunction = NextFunction::new(c"free_aligned_sized");
+static LIBC_MALLOC: NextFunction = NextFunction::new(c"__libc_malloc");
+static LIBC_CALLOC: NextFunction = NextFunction::new(c"__libc_calloc");
+static LIBC_REALLOC: NextFunction = NextFunction::new(c"__libc_realloc");
+static LIBC_FREE: NextFunction = NextFunction::new(c"__libc_free");
+static LIBC_MEMALIGN: NextFunction = NextFunction::new(c"__libc_memalign");
+static LIBC_VALLOC: NextFunction = NextFunction::new(c"__libc_valloc");
+static LIBC_PVALLOC: NextFunction = NextFunction::new(c"__libc_pvalloc");
 static GETATTR: NextFunction = NextFunction::new(c"pthread_getattr_np");
 static USABLE_SIZE: NextFunction = NextFunction::new(c"malloc_usable_size");
 
@@ -70,17 +79,31 @@ pub(super) fn prepare() {
         &MEMALIGN,
         &VALLOC,
         &PVALLOC,
+        &FREE_SIZED,
+        &FREE_ALIGNED_SIZED,
+        &LIBC_MALLOC,
+        &LIBC_CALLOC,
+        &LIBC_REALLOC,
+        &LIBC_FREE,
+        &LIBC_MEMALIGN,
+        &LIBC_VALLOC,
+        &LIBC_PVALLOC,
         &GETATTR,
         &USABLE_SIZE,
     ];
     for real in all {
         real.get();
     }
+    // One may be missing, and the program must not find the error message.
+    // SAFETY: the call returns this thread's last message.
+    unsafe { libc::dlerror() };
     // A small allocator may have no such function, and the next one in the loader's order would be that of another allocator.
     let in_one_binary = |a: &NextFunction, b: &NextFunction| match (a.get(), b.get()) {
         (Some(a), Some(b)) => run::binary_of(a) == run::binary_of(b),
         _ => false,
     };
+    let is_one_allocator = in_one_binary(&MALLOC, &LIBC_MALLOC) && in_one_binary(&FREE, &LIBC_FREE);
+    LIBC_NAMES_ARE_RECORDED.store(is_one_allocator, Ordering::Relaxed);
     if !in_one_binary(&MALLOC, &USABLE_SIZE) {
         HAS_SIZES.store(false, Ordering::Relaxed);
         heap::set_without_sizes();
@@ -90,6 +113,17 @@ pub(super) fn prepare() {
 /// Whether the allocator reports the sizes of its blocks. If not, blocks have the sizes that were requested, and all of them are
 /// recorded, so that the recorder knows them when they are freed.
 static HAS_SIZES: AtomicBool = AtomicBool::new(true);
+
+/// Whether calls by the C library's own names (`__libc_malloc`) are recorded: these are other names of the functions that `malloc`
+/// and its siblings jump to. If not, the program has an allocator that may call them, as a library does that wraps the C
+/// library's: its blocks were recorded when it was called, and the C library's blocks are not that allocator's.
+static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
+
+/// Calls a function of the allocator that may call the program's `malloc` or `free` for the same block, which must not be
+/// recorded twice.
+fn call_once_recorded<R>(real: impl FnOnce() -> R) -> R {
+    if heap::is_on() { heap::unrecorded(real) } else { real() }
+}
 
 /// Memory for allocations while the allocator is being looked up: zeroed, and never reused.
 #[repr(align(16))]
@@ -188,15 +222,21 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
     }
     let Some(real) = FREE.get() else { return };
     if heap::is_on() {
-        // `free` must preserve `errno`.
-        // SAFETY: every thread has an `errno`.
-        let errno = unsafe { *libc::__errno_location() };
-        heap::will_be_freed(block, usable_size(block));
-        // SAFETY: every thread has an `errno`.
-        unsafe { *libc::__errno_location() = errno };
+        record_free(block);
     }
     // SAFETY: the next allocator's `free`, and the caller's block.
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block)>(real)(block) };
+}
+
+/// Records that a block is about to be freed.
+#[inline(always)]
+fn record_free(block: Block) {
+    // `free` must preserve `errno`.
+    // SAFETY: every thread has an `errno`.
+    let errno = unsafe { *libc::__errno_location() };
+    heap::will_be_freed(block, usable_size(block));
+    // SAFETY: every thread has an `errno`.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 #[unsafe(no_mangle)]
@@ -206,22 +246,35 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
         return unsafe { memtrack_heap_malloc(size) };
     }
     if let Some(rest) = early_bytes(old) {
-        // SAFETY: the new block has `size` bytes, and the early memory has `rest` bytes from `old` on.
-        unsafe {
-            let new = memtrack_heap_malloc(size);
-            if !new.is_null() {
-                std::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), rest.min(size));
-            }
-            return new;
-        }
+        // SAFETY: the caller's arguments.
+        return unsafe { reallocate_early(old, rest, size) };
     }
     let Some(real) = REALLOC.get() else { return null_mut() };
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
     let real =
         || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
-    if !heap::is_on() {
-        return real();
+    if heap::is_on() { reallocate(old, size, real) } else { real() }
+}
+
+/// Moves a block from the early memory, which has `rest` bytes from there on, to the heap.
+///
+/// # Safety
+/// The caller of `realloc` must not use the old block afterwards.
+#[cold]
+unsafe fn reallocate_early(old: Block, rest: usize, size: usize) -> Block {
+    // SAFETY: the new block has `size` bytes, and the early memory has `rest` bytes from `old` on.
+    unsafe {
+        let new = memtrack_heap_malloc(size);
+        if !new.is_null() {
+            std::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), rest.min(size));
+        }
+        new
     }
+}
+
+/// Reallocates a block by `real`, and records it.
+#[inline(always)]
+fn reallocate(old: Block, size: usize, real: impl FnOnce() -> Block) -> Block {
     let old_size = usable_size(old);
     if size == 0 {
         // A size of 0 frees the block; some allocators then return an empty one.
@@ -233,6 +286,107 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
         let new = real();
         (new, size_of(new, size))
     })
+}
+
+macro_rules! libc_allocators {
+    ($($name:ident $real:ident ($($argument:ident),*) $size:expr;)*) => {
+        $(#[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: usize),*) -> Block {
+            let size: usize = $size;
+            let Some(real) = $real.get() else { return allocate_early(size) };
+            // SAFETY: the next allocator's function of that name, and the caller's arguments.
+            let real = || unsafe {
+                transmute::<*mut c_void, unsafe extern "C" fn($(allocators!(@usize $argument)),*) -> Block>(real)($($argument),*)
+            };
+            if LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
+                record(call_once_recorded(real), size)
+            } else {
+                real()
+            }
+        })*
+    };
+}
+
+libc_allocators! {
+    memtrack_heap_libc_malloc LIBC_MALLOC (size) size;
+    memtrack_heap_libc_calloc LIBC_CALLOC (count, size) count.saturating_mul(size);
+    memtrack_heap_libc_memalign LIBC_MEMALIGN (alignment, size) size;
+    memtrack_heap_libc_valloc LIBC_VALLOC (size) size;
+    memtrack_heap_libc_pvalloc LIBC_PVALLOC (size) size;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memtrack_heap_libc_free(block: Block) {
+    if block.is_null() || early_bytes(block).is_some() {
+        return;
+    }
+    let Some(real) = LIBC_FREE.get() else { return };
+    let is_recorded = LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed);
+    // SAFETY: the next allocator's function of that name, and the caller's block.
+    free_by(block, is_recorded, || unsafe {
+        transmute::<*mut c_void, unsafe extern "C" fn(Block)>(real)(block);
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memtrack_heap_libc_realloc(old: Block, size: usize) -> Block {
+    if old.is_null() {
+        // SAFETY: C defines `realloc` of null as `malloc`.
+        return unsafe { memtrack_heap_libc_malloc(size) };
+    }
+    if let Some(rest) = early_bytes(old) {
+        // SAFETY: the caller's arguments.
+        return unsafe { reallocate_early(old, rest, size) };
+    }
+    let Some(real) = LIBC_REALLOC.get() else { return null_mut() };
+    // SAFETY: the next allocator's function of that name, and the caller's arguments.
+    let real =
+        || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
+    match heap::is_on() && LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
+        true => reallocate(old, size, || call_once_recorded(real)),
+        false => real(),
+    }
+}
+
+/// Frees a block by `real`, a function that is not `free`, and records it.
+fn free_by(block: Block, is_recorded: bool, real: impl FnOnce()) {
+    if is_recorded && heap::is_on() {
+        record_free(block);
+        call_once_recorded(real);
+    } else {
+        real();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memtrack_heap_free_sized(block: Block, size: usize) {
+    if block.is_null() || early_bytes(block).is_some() {
+        return;
+    }
+    let Some(real) = FREE_SIZED.get() else {
+        // Only a program that would not run without memtrack calls it.
+        // SAFETY: the caller's block.
+        return unsafe { memtrack_heap_free(block) };
+    };
+    // SAFETY: the next allocator's function of that name, and the caller's arguments.
+    free_by(block, true, || unsafe {
+        transmute::<*mut c_void, unsafe extern "C" fn(Block, usize)>(real)(block, size);
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memtrack_heap_free_aligned_sized(block: Block, alignment: usize, size: usize) {
+    if block.is_null() || early_bytes(block).is_some() {
+        return;
+    }
+    let Some(real) = FREE_ALIGNED_SIZED.get() else {
+        // SAFETY: the caller's block.
+        return unsafe { memtrack_heap_free(block) };
+    };
+    // SAFETY: the next allocator's function of that name, and the caller's arguments.
+    free_by(block, true, || unsafe {
+        transmute::<*mut c_void, unsafe extern "C" fn(Block, usize, usize)>(real)(block, alignment, size);
+    });
 }
 
 /// The C library's function allocates while it holds the thread's lock, and the recorder calls it at a thread's first

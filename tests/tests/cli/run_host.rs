@@ -5,7 +5,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
-use memtrack_tests::run::{Bench, assert_work, load, stderr_text};
+use memtrack_tests::run::{Bench, assert_work, compile_c, load, stderr_text};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -102,6 +102,77 @@ fn programs_beyond_the_limit_are_counted() {
     assert_eq!(bench.files().iter().filter(|name| is_ls(name)).count(), 2, "{:?}", bench.files());
     let output = bench.run(&["--host", "-o", "all", "--", "bash", "-c", "/bin/ls; /bin/ls"]);
     assert!(!stderr_text(&output).contains("not recorded"), "{}", stderr_text(&output));
+}
+
+const NAMES: &str = include_str!("../../src/c/heap_names.c");
+
+/// Builds `heap_names`, linked with the library that is built from the same source with this definition.
+fn heap_names(library: Option<&str>) -> Bench {
+    let bench = Bench::new();
+    let folder = bench.folder.path();
+    let mut arguments = vec!["-fno-builtin", "-w", "-o", "heap_names"];
+    if let Some(definition) = library {
+        compile_c(folder, NAMES, &["-fno-builtin", "-w", definition, "-shared", "-fPIC", "-o", "library.so"]);
+        arguments.extend(["-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN", "./library.so"]);
+    }
+    compile_c(folder, NAMES, &arguments);
+    bench
+}
+
+/// Runs `heap_names` and returns the large blocks that it keeps, in millions of bytes. Of some 100,000 small blocks each must have
+/// been counted once, and freed.
+fn kept_by_heap_names(bench: &Bench, what: &str) -> Vec<u64> {
+    let output = bench.run(&["--host", "--force", "-o", "names", "--", "./heap_names", what]);
+    assert!(output.status.success(), "{what}: {}", stderr_text(&output));
+    assert_eq!(output.stdout, b"well\n");
+    let (snapshot, _) = load(&bench.path("names"));
+    let counts = snapshot.devices.iter().find(|counts| counts.device == DeviceId::HOST).unwrap();
+    assert!((100_000..100_100).contains(&counts.allocations), "{what}: {counts:?}");
+    let live = counts.allocations - counts.frees;
+    assert!(live < 20, "{what}: {counts:?}");
+    large(&snapshot)
+}
+
+#[test]
+fn calls_by_the_c_librarys_own_names_are_recorded() {
+    let bench = heap_names(None);
+    assert_eq!(kept_by_heap_names(&bench, "libc"), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// The library's functions call `free`, which is recorded too.
+#[test]
+fn frees_with_a_size_are_recorded_once() {
+    let bench = heap_names(Some("-DSIZED"));
+    assert_eq!(kept_by_heap_names(&bench, "sized"), [1]);
+}
+
+/// The library's `malloc` calls `__libc_malloc`.
+#[test]
+fn blocks_of_an_allocator_that_wraps_the_c_librarys_are_recorded_once() {
+    let bench = heap_names(Some("-DWRAPPER"));
+    assert_eq!(kept_by_heap_names(&bench, "wrapper"), [1, 2]);
+}
+
+/// Neither `dlsym` nor a weak reference finds a name that only memtrack's libraries have: the driver's, and C23's.
+#[test]
+fn names_that_only_memtrack_has_are_not_found() {
+    for library in [None, Some("-DSIZED")] {
+        let bench = heap_names(library);
+        let alone = ends_well(
+            std::process::Command::new("./heap_names").arg("names").current_dir(bench.folder.path()),
+        );
+        let text = String::from_utf8_lossy(&alone.stdout).into_owned();
+        assert!(
+            text.contains("default cuMemAlloc_v2: 0 1 0") && text.contains("default free: 1 0 0"),
+            "{text}"
+        );
+        for options in [&["--host", "--force"][..], &["--force"]] {
+            let arguments = [options, &["-o", "names", "--", "./heap_names", "names"]].concat();
+            let output = bench.run(&arguments);
+            assert!(output.status.success(), "{}", stderr_text(&output));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), text, "{library:?} {options:?}");
+        }
+    }
 }
 
 /// Builds a static program, which needs no loader and exits at once.
