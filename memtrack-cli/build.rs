@@ -23,9 +23,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The packages, and the file names under which the command embeds their libraries.
-const LIBRARIES: [(&str, &str); 2] =
-    [("memtrack-preload", "preload.so"), ("memtrack-preload-heap", "preload_heap.so")];
+/// The packages, the file names under which the command embeds their libraries, and what a panic does in them: the second library
+/// has no standard library, which requires `abort`, and no dependencies that would be built again for it.
+const LIBRARIES: [(&str, &str, &str); 2] =
+    [("memtrack-preload", "preload.so", "unwind"), ("memtrack-preload-heap", "preload_heap.so", "abort")];
 
 /// Optimised regardless of the command's profile, and without debug information, which is useless in an embedded library.
 const PROFILE: &str =
@@ -64,7 +65,7 @@ fn main() {
     if fits && env::var_os("CARGO_FEATURE_RUN").is_some() {
         build(&out);
     } else {
-        for (_, embedded) in LIBRARIES {
+        for (_, embedded, _) in LIBRARIES {
             fs::write(out.join(embedded), "").expect("OUT_DIR can be written");
         }
     }
@@ -91,9 +92,12 @@ fn build(out: &Path) {
     // Usually the command's own build has fetched all crates, so no network is needed.
     let built = [Some("--offline"), None].into_iter().any(|network| {
         lock(&here, &project);
-        let output = cargo(&project, &target).args(network).output().expect("cargo can be run");
-        message = String::from_utf8_lossy(&output.stderr).into_owned();
-        output.status.success()
+        LIBRARIES.iter().all(|(package, _, panic)| {
+            let mut cargo = cargo(&project, &target, package, panic);
+            let output = cargo.args(network).output().expect("cargo can be run");
+            message = String::from_utf8_lossy(&output.stderr).into_owned();
+            output.status.success()
+        })
     });
     assert!(
         built,
@@ -102,7 +106,7 @@ fn build(out: &Path) {
     );
 
     let made = target.join(variable("TARGET")).join("release");
-    for (package, embedded) in LIBRARIES {
+    for (package, embedded, _) in LIBRARIES {
         let name = format!("lib{}", package.replace('-', "_"));
         let library = made.join(format!("{name}.so"));
         fs::copy(&library, out.join(embedded))
@@ -135,7 +139,7 @@ fn manifest(here: &Path) -> String {
          [lib]\npath = \"lib.rs\"\n[dependencies]\n",
     );
     let version = variable("CARGO_PKG_VERSION");
-    for (package, _) in LIBRARIES {
+    for (package, ..) in LIBRARIES {
         let folder = here.join(package.strip_prefix("memtrack-").unwrap_or(package));
         let _ = match folder.is_dir() {
             true => writeln!(text, "{package} = {{ path = {folder:?} }}"),
@@ -177,11 +181,11 @@ fn lock(here: &Path, project: &Path) {
     }
 }
 
-fn cargo(project: &Path, target: &Path) -> Command {
+fn cargo(project: &Path, target: &Path, package: &str, panic: &str) -> Command {
     let mut cargo = Command::new(variable("CARGO"));
     cargo.args(["build", "--release", "--lib", "--target", &variable("TARGET")]);
     cargo.arg("--manifest-path").arg(project.join("Cargo.toml")).arg("--target-dir").arg(target);
-    cargo.args(LIBRARIES.iter().flat_map(|(package, _)| ["--package", package]));
+    cargo.args(["--package", package]);
     // Settings for the command's profile must not affect the libraries, and clippy must not check dependencies.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
@@ -191,6 +195,7 @@ fn cargo(project: &Path, target: &Path) -> Command {
             cargo.env_remove(&name);
         }
     }
+    cargo.env("CARGO_PROFILE_RELEASE_PANIC", panic);
     cargo
 }
 

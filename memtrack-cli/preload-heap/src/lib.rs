@@ -9,10 +9,21 @@
 //!
 //! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock, which the recorder needs too, to
 //! find the end of a stack.
+//!
+//! **Why without the standard library?** It would be mapped into every program, 300 KiB for these jumps, and has thread-local
+//! variables. Only a build with `panic = "abort"`, as the command's build script makes it, can do without.
 #![cfg(target_os = "linux")]
+#![cfg_attr(panic = "abort", no_std)]
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+use core::ffi::c_void;
+
+/// Required by the compiler. Nothing here panics.
+#[cfg(panic = "abort")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
 
 macro_rules! jumps {
     ($($name:ident to $target:ident;)*) => {
@@ -30,7 +41,7 @@ macro_rules! jumps {
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {
-                std::arch::naked_asm!(
+                core::arch::naked_asm!(
                     "endbr64",
                     "jmp qword ptr [rip + {target}@GOTPCREL]",
                     target = sym $target,
@@ -45,7 +56,7 @@ macro_rules! jumps {
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {
-                std::arch::naked_asm!(
+                core::arch::naked_asm!(
                     "hint #34",
                     "adrp x16, :got:{target}",
                     "ldr x16, [x16, :got_lo12:{target}]",
