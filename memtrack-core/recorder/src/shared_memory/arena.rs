@@ -21,6 +21,9 @@ const HEADER_BYTES: usize = size_of::<RegionHeader>().next_multiple_of(PAGE_BYTE
 /// How often a process tries to get its first extent.
 const MAX_WAIT_TRIES: u32 = 50;
 
+/// Whether this process, or one from which it was forked, is in another namespace of process ids than the command.
+static IS_IN_OTHER_NAMESPACE: AtomicBool = AtomicBool::new(false);
+
 /// The region's header; null in a process that is not connected. Forked children inherit the mapping.
 static HEADER: AtomicPtr<RegionHeader> = AtomicPtr::new(null_mut());
 
@@ -146,6 +149,12 @@ impl Arena {
         let region = unsafe { HEADER.load(Ordering::Acquire).as_ref() }?;
         // A forked child must take another arena.
         watch_forks();
+        let namespaces = (pid_namespace(), region.pid_namespace.load(Ordering::Relaxed));
+        if is_in_other_namespace(namespaces) {
+            // The collector would watch the process that has this id in its own namespace.
+            region.in_other_namespaces.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         let (pid, parent) = (std::process::id(), parent_of_this_process());
         let is_forked = generation() > 0;
         let command = region.command.load(Ordering::Relaxed);
@@ -500,6 +509,31 @@ fn image_number() -> u64 {
     if bytes.is_null() { 0 } else { unsafe { bytes.read_unaligned() } }
 }
 
+/// The number of a namespace that cannot be read, because there is no `/proc`.
+const UNKNOWN: u64 = 0;
+
+/// Returns the number of this process's namespace of process ids, or [`UNKNOWN`]. `errno` is preserved.
+pub(super) fn pid_namespace() -> u64 {
+    // SAFETY: a C string, and a local variable for which zeros are valid; every thread has an `errno`.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut data: libc::stat = std::mem::zeroed();
+        let is_known = libc::stat(c"/proc/self/ns/pid".as_ptr(), &mut data) == 0;
+        *libc::__errno_location() = errno;
+        if is_known { data.st_ino } else { UNKNOWN }
+    }
+}
+
+/// Returns whether this process is in another namespace of process ids than the command. Namespaces nest, so a child of such a
+/// process is too, even if it cannot read the number any more.
+fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
+    let differs = this != UNKNOWN && command != UNKNOWN && this != command;
+    if differs {
+        IS_IN_OTHER_NAMESPACE.store(true, Ordering::Relaxed);
+    }
+    differs || IS_IN_OTHER_NAMESPACE.load(Ordering::Relaxed)
+}
+
 fn parent_of_this_process() -> u32 {
     std::os::unix::process::parent_id()
 }
@@ -547,4 +581,22 @@ fn coarse_ns() -> u64 {
     // SAFETY: the clock exists, and `now` is a local variable.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_in_its_own_namespace() {
+        let own = pid_namespace();
+        assert_eq!(own, pid_namespace());
+        assert!(own != UNKNOWN, "needs /proc");
+        assert!(!is_in_other_namespace((own, own)));
+        assert!(!is_in_other_namespace((UNKNOWN, own)) && !is_in_other_namespace((own, UNKNOWN)));
+        assert!(is_in_other_namespace((own, own + 1)));
+        // A child that has no `/proc`.
+        assert!(is_in_other_namespace((UNKNOWN, own)));
+        IS_IN_OTHER_NAMESPACE.store(false, Ordering::Relaxed);
+    }
 }

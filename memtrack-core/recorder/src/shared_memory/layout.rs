@@ -17,7 +17,7 @@ pub(super) const MAX_FORKS: u64 = 100;
 /// The first bytes of a region.
 pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
 /// Changes with every change of the structures in this file and of the records in the log.
-pub(super) const ABI: u32 = 1;
+pub(super) const ABI: u32 = 2;
 
 /// The owner of an extent that a process may take; 0 is that of one that is not reserved yet.
 pub(super) const FREE: u32 = 1;
@@ -49,6 +49,8 @@ pub(super) struct RegionHeader {
     pub(super) freed: AtomicU64,
     /// The process id of the command.
     pub(super) command: AtomicU32,
+    /// The command's namespace of process ids (`pid_namespace`).
+    pub(super) pid_namespace: AtomicU64,
     /// The maximum number of programs that are recorded besides the one that the command starts.
     pub(super) max_programs: AtomicU64,
     /// The number of such programs, including those beyond the limit.
@@ -61,6 +63,8 @@ pub(super) struct RegionHeader {
     pub(super) without_library: AtomicU64,
     /// The number of processes for which no extent was free.
     pub(super) without_memory: AtomicU64,
+    /// The number of processes in other namespaces of process ids.
+    pub(super) in_other_namespaces: AtomicU64,
     /// The owner of each extent.
     pub(super) owners: [AtomicU32; MAX_EXTENTS],
 }

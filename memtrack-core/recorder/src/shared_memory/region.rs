@@ -3,6 +3,7 @@
 //!
 //! Nothing in a region is trusted: a program may write anywhere in its memory. A damaged record or event is dropped.
 
+use super::arena::pid_namespace;
 use super::layout::{
     ABI, COMMAND, Counter, EVENTS_PER_PAGE, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC,
     MAX_EXTENTS, MAX_FORKS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, Peak, ProcessHeader,
@@ -68,6 +69,7 @@ impl Region {
             (header.magic, header.abi) = (MAGIC, ABI);
         }
         region.header().command.store(command, Ordering::Relaxed);
+        region.header().pid_namespace.store(pid_namespace(), Ordering::Relaxed);
         region.header().max_programs.store(max_programs, Ordering::Relaxed);
         region.header().owners[0].store(COMMAND, Ordering::Relaxed);
         region.reserve_more(free_extents)?;
@@ -173,6 +175,12 @@ impl Region {
     /// Returns the number of processes that were not recorded because no extent was free.
     pub fn without_memory(&self) -> u64 {
         self.header().without_memory.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of processes that were not recorded because they are in another namespace of process ids than the
+    /// command, so that it would mistake other processes for them.
+    pub fn in_other_namespaces(&self) -> u64 {
+        self.header().in_other_namespaces.load(Ordering::Relaxed)
     }
 
     /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started
