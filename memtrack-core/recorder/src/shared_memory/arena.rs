@@ -133,6 +133,8 @@ pub(crate) struct Arena {
     next: AtomicUsize,
     /// The value of [`RegionHeader::freed`] when no page was found, plus one: until it changes, none is searched.
     exhausted: AtomicU64,
+    /// Whether the command's process ids certainly mean the same processes here.
+    shares_pids: bool,
     watch: CommandWatch,
     log: Mutex<Log>,
 }
@@ -194,6 +196,7 @@ impl Arena {
             count: AtomicUsize::new(1),
             next: AtomicUsize::new(0),
             exhausted: AtomicU64::new(0),
+            shares_pids: namespaces.0 != UNKNOWN && namespaces.0 == namespaces.1,
             watch: CommandWatch::default(),
             log: Mutex::new(Log::default()),
         })
@@ -234,7 +237,9 @@ impl Arena {
             }
             self.exhausted.store(freed.wrapping_add(1), Ordering::Relaxed);
         }
-        if self.watch.has_ended(self.region.heartbeat.load(Ordering::Relaxed)) {
+        let heartbeat = self.region.heartbeat.load(Ordering::Relaxed);
+        let collector_runs = || self.shares_pids && is_running(self.region.collector.load(Ordering::Relaxed));
+        if self.watch.has_ended(heartbeat, coarse_ns(), collector_runs) {
             turn_off();
         }
         None
@@ -534,6 +539,32 @@ fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
     differs || IS_IN_OTHER_NAMESPACE.load(Ordering::Relaxed)
 }
 
+/// Returns whether a process certainly runs, or is only stopped: false if it has ended, even if its parent has not waited for
+/// it, and if the system does not answer. `errno` is preserved.
+///
+/// **Why not `kill` with signal 0?** It succeeds for a process that its parent has not waited for. And a program's seccomp filter
+/// may end the program for it: this call is one that the recorder makes anyway.
+fn is_running(pid: u32) -> bool {
+    let mut byte = 0_u8;
+    let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let read = |pid: u32, address: *const u8| {
+        let from = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: 1 };
+        // SAFETY: the call writes to a local variable at most.
+        unsafe { libc::process_vm_readv(pid as libc::pid_t, &raw const to, 1, &raw const from, 1, 0) }
+    };
+    let own = 1_u8;
+    // SAFETY: every thread has an `errno`.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let is_allowed = read(std::process::id(), &raw const own) == 1;
+        // No memory is mapped at null. A process that has ended has no memory at all, which is found out before the rights are
+        // checked.
+        let runs = is_allowed && read(pid, null_mut()) < 0 && *libc::__errno_location() != libc::ESRCH;
+        *libc::__errno_location() = errno;
+        runs
+    }
+}
+
 fn parent_of_this_process() -> u32 {
     std::os::unix::process::parent_id()
 }
@@ -558,20 +589,23 @@ impl CommandWatch {
     /// The maximum time that counts between two observations: both may have been stopped.
     const MAX_STEP_NS: u64 = 100_000_000;
 
-    /// Called when no page is free. Returns whether the command has ended.
-    fn has_ended(&self, heartbeat: u64) -> bool {
+    /// Called when no page is free. Returns whether the command has ended. A collector that runs, but whose heartbeat stands
+    /// still, is stopped, as by a debugger, and will go on.
+    fn has_ended(&self, heartbeat: u64, now: u64, collector_runs: impl FnOnce() -> bool) -> bool {
         if self.is_busy.swap(true, Ordering::Acquire) {
             return false;
         }
-        let now = coarse_ns();
         let step = now.saturating_sub(self.last_ns.swap(now, Ordering::Relaxed)).min(Self::MAX_STEP_NS);
         let still_ns = match self.heartbeat.swap(heartbeat, Ordering::Relaxed) == heartbeat {
             true => self.still_ns.load(Ordering::Relaxed) + step,
             false => 0,
         };
-        self.still_ns.store(still_ns, Ordering::Relaxed);
+        let is_late = still_ns > Self::TIMEOUT_NS;
+        let has_ended = is_late && !collector_runs();
+        // If it is stopped, it is checked again after the same time.
+        self.still_ns.store(if is_late && !has_ended { 0 } else { still_ns }, Ordering::Relaxed);
         self.is_busy.store(false, Ordering::Release);
-        still_ns > Self::TIMEOUT_NS
+        has_ended
     }
 }
 
@@ -586,6 +620,53 @@ fn coarse_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Observes a heartbeat that stands still for somewhat more than the timeout. Returns whether the command counts as ended.
+    fn stand_still(watch: &CommandWatch, from_ns: u64, collector_runs: bool) -> bool {
+        let steps = CommandWatch::TIMEOUT_NS / CommandWatch::MAX_STEP_NS + 2;
+        (0..steps).any(|step| {
+            let now = from_ns + step * CommandWatch::MAX_STEP_NS;
+            watch.has_ended(7, now, || collector_runs)
+        })
+    }
+
+    #[test]
+    fn a_stopped_collector_has_not_ended() {
+        let watch = CommandWatch::default();
+        assert!(!stand_still(&watch, 0, true));
+        assert!(!stand_still(&watch, 100 * CommandWatch::TIMEOUT_NS, true));
+        // It is killed while it is stopped.
+        assert!(stand_still(&watch, 200 * CommandWatch::TIMEOUT_NS, false));
+    }
+
+    #[test]
+    fn a_heartbeat_that_goes_on_is_not_questioned() {
+        let watch = CommandWatch::default();
+        let at = |step: u64| watch.has_ended(step, step * CommandWatch::MAX_STEP_NS, || unreachable!());
+        assert!(!(0..1000).any(at));
+    }
+
+    #[test]
+    fn only_running_processes_run() {
+        assert!(is_running(std::process::id()) && is_running(parent_of_this_process()));
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        assert!(is_running(child.id()));
+        // It ends when its input does; its parent has not waited for it then.
+        drop(child.stdin.take());
+        // SAFETY: zeros are valid for the local variable; the child is this process's.
+        let waited = unsafe {
+            let mut status: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, child.id(), &mut status, libc::WEXITED | libc::WNOWAIT)
+        };
+        assert_eq!(waited, 0);
+        assert!(!is_running(child.id()), "not waited for");
+        child.wait().unwrap();
+        assert!(!is_running(0) && !is_running(i32::MAX as u32));
+    }
 
     #[test]
     fn this_process_is_in_its_own_namespace() {

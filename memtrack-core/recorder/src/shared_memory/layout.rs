@@ -49,6 +49,8 @@ pub(super) struct RegionHeader {
     pub(super) freed: AtomicU64,
     /// The process id of the command.
     pub(super) command: AtomicU32,
+    /// The process id of the collector; 0 until it runs.
+    pub(super) collector: AtomicU32,
     /// The command's namespace of process ids (`pid_namespace`).
     pub(super) pid_namespace: AtomicU64,
     /// The maximum number of programs that are recorded besides the one that the command starts.

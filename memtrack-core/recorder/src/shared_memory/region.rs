@@ -137,11 +137,13 @@ impl Region {
         self.extent(extent).cast::<u8>().wrapping_add(page * PAGE_BYTES).cast()
     }
 
-    /// Shows the processes that the command still runs, and reserves more extents if few are free. Called regularly.
+    /// Shows the processes that the collector, which is this process, still runs, and reserves more extents if few are free.
+    /// Called regularly.
     ///
     /// # Errors
     /// Fails when the system has no more memory; the processes then lose events.
     pub fn keep_alive(&mut self, free_extents: usize) -> io::Result<()> {
+        self.header().collector.store(std::process::id(), Ordering::Relaxed);
         self.header().heartbeat.fetch_add(1, Ordering::Relaxed);
         let is_free = |owner: &&std::sync::atomic::AtomicU32| owner.load(Ordering::Relaxed) == FREE;
         let free = self.header().owners[..self.reserved].iter().filter(is_free).count();
