@@ -272,8 +272,28 @@ impl Sampler {
         bits ^= bits >> 31;
         // The value is in (0, 1], so that its logarithm is finite.
         let uniform = ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        (-uniform.ln() * self.mean_bytes as f64).ceil() as i64
+        (-logarithm(uniform) * self.mean_bytes as f64).ceil() as i64
     }
+}
+
+/// Returns the natural logarithm of a positive, normal number, correct to some 12 digits.
+///
+/// **Why not `f64::ln`?** It is the only function for which the preloaded library would need C's library of mathematics, which
+/// takes 0.9 MiB of each program's addresses and a third of the time in which the library is loaded.
+fn logarithm(value: f64) -> f64 {
+    const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+    const BIAS: u64 = 1023;
+    let bits = value.to_bits();
+    let mut exponent = (bits >> MANTISSA_BITS) as i32 - BIAS as i32;
+    let mut mantissa = f64::from_bits(bits & ((1 << MANTISSA_BITS) - 1) | BIAS << MANTISSA_BITS);
+    if mantissa > std::f64::consts::SQRT_2 {
+        mantissa /= 2.0;
+        exponent += 1;
+    }
+    // ln(m) = 2 artanh(t), whose series converges quickly: t is at most 0.172.
+    let t = (mantissa - 1.0) / (mantissa + 1.0);
+    let series = (0..8).rev().fold(0.0, |sum, term| sum * t * t + 1.0 / f64::from(2 * term + 1));
+    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
 impl BudgetState {
@@ -420,6 +440,20 @@ impl StandaloneSampler {
 mod tests {
     use super::*;
     use memtrack_model::event::sampling_weight;
+
+    #[test]
+    fn the_logarithm_is_that_of_the_standard_library() {
+        assert_eq!(logarithm(1.0), 0.0);
+        let smallest = 1.0 / (1_u64 << 53) as f64;
+        let mut value = smallest;
+        while value < 4.0 {
+            for value in [value, 1.0 - value / 8.0] {
+                let expected = value.ln();
+                assert!((logarithm(value) - expected).abs() <= 1e-12 * expected.abs(), "{value}");
+            }
+            value *= 1.003;
+        }
+    }
 
     #[test]
     fn weighted_samples_add_up_to_all_bytes() {
