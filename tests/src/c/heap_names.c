@@ -40,10 +40,10 @@ static void look(const char *how, void *handle, const char *name) {
 int main(int count, char **words) {
     if (count != 2) return 2;
     if (!strcmp(words[1], "names")) {
-        const char *names[] = {"free_sized", "free_aligned_sized", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "free", "cuNothing"};
+        const char *names[] = {"free_sized", "free_aligned_sized", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuNothing", "cos", "free"};
         printf("%d %d %d %d %d\n", dlerror() != 0, free_sized != 0, free_aligned_sized != 0, cuMemAlloc_v2 != 0, cuMemFree_v2 != 0);
         void *program = dlopen(0, RTLD_LAZY);
-        for (int i = 0; i < 7; i++) {
+        for (int i = 0; i < 8; i++) {
             look("default", RTLD_DEFAULT, names[i]);
             look("next", RTLD_NEXT, names[i]);
             look("program", program, names[i]);

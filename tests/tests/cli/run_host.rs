@@ -153,7 +153,8 @@ fn blocks_of_an_allocator_that_wraps_the_c_librarys_are_recorded_once() {
     assert_eq!(kept_by_heap_names(&bench, "wrapper"), [1, 2]);
 }
 
-/// Neither `dlsym` nor a weak reference finds a name that only memtrack's libraries have: the driver's, and C23's.
+/// Neither `dlsym` nor a weak reference finds a name that only memtrack's libraries have: the driver's, and C23's. Nor do these
+/// libraries load others with names for which programs look.
 #[test]
 fn names_that_only_memtrack_has_are_not_found() {
     for library in [None, Some("-DSIZED")] {
