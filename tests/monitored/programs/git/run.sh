@@ -7,7 +7,7 @@ git config gc.auto 0
 git config pack.threads 2
 printf '#!/bin/sh\necho hook >>../hooks\n' >.git/hooks/pre-commit
 chmod +x .git/hooks/pre-commit
-for number in $(seq 60); do
+for number in $(seq 40); do
   for line in $(seq $number); do echo "line $line of $number"; done >file$((number % 7))
   git add .
   git commit --quiet --message "commit $number"
