@@ -72,7 +72,9 @@ PROGRAMS = [
 MODULES = {
     "threads": ("test_thread", "test_threading", "test_threading_local", "test_threadedtempfile", "test_threadsignals", "test_queue"),
     "subprocess": ("test_subprocess", "test_popen", "test_fork1", "test_wait3", "test_wait4"),
-    "multiprocessing": ("test_multiprocessing_main_handling", "test_concurrent_futures", "test_multiprocessing_fork", "test_multiprocessing_forkserver", "test_multiprocessing_spawn"),
+    "multiprocessing": ("test_multiprocessing_main_handling", "test_multiprocessing_fork"),
+    "spawn": ("test_multiprocessing_spawn", "test_multiprocessing_forkserver"),
+    "futures": ("test_concurrent_futures",),
     "quick": ("test_thread", "test_popen", "test_posix", "test_mmap", "test_threadedtempfile"),
     "signals": ("test_signal", "test_faulthandler", "test_eintr"),
     "os": ("test_os", "test_posix", "test_resource", "test_pty", "test_tempfile"),
@@ -164,6 +166,8 @@ class Run:
 VARIES = [(re.compile(pattern), instead) for pattern, instead in (
     (r"0x[0-9a-fA-F]+", "ADDRESS"),
     (r"\b\d+:\d\d:\d\d( load avg: [\d.]+)?", "TIME"),
+    (r"(\.sh: line \d+: )\d+", r"\1PID"),
+    (r"\(\d+\) panicked", "(THREAD) panicked"),
     # A test of CPython that takes long has its time in the line of the next.
     (r" -- \w+ passed in .*", ""),
     (r"\b\d+(\.\d+)? (ms|sec|s|seconds|min)\b( \d+(\.\d+)? sec\b)?", "TIME"),
