@@ -458,6 +458,8 @@ def main():
             programs = [p for p in [*PROGRAMS, *cpython_programs(options.python or newest_python())] if p.name in chosen]
     # Orphaned processes become children of this one, which can thus find and end them.
     ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    # The program that runs is ended too if this one is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = [("program", "version", "what was run", "alone", "run", "run --host", "recorded with --host", "result")]
     failed = skipped = same = 0
     with tempfile.TemporaryDirectory(prefix="mt-", ignore_cleanup_errors=True) as work:
