@@ -104,7 +104,7 @@ def clean_environment(work, memtrack_cache):
     for variable, name in (("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")):
         if variable not in kept and os.path.isdir(os.path.expanduser("~/" + name)):
             kept[variable] = os.path.expanduser("~/" + name)
-    return dict(kept, HOME=folder, TMPDIR=os.path.join(work, "tmp"), LANG="C.UTF-8", TZ="UTC", TERM="dumb", XDG_CACHE_HOME=memtrack_cache)
+    return dict(kept, HOME=folder, TMPDIR=os.path.join(work, "tmp"), SHELL="/bin/bash", LANG="C.UTF-8", TZ="UTC", TERM="dumb", XDG_CACHE_HOME=memtrack_cache)
 
 
 def descendants():
