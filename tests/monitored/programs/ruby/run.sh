@@ -1,0 +1,3 @@
+# Threads, fibers, forks, started programs, garbage collection, signals.
+ruby "$FILES/main.rb"
+echo "exit code $?"
