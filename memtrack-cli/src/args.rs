@@ -15,6 +15,7 @@ mod leaks;
 mod memory;
 mod ownership;
 mod page;
+mod processes;
 mod profile;
 mod rank;
 mod ranks;
@@ -29,6 +30,7 @@ use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::DEFAULT_FRAMES;
 use memtrack_core::exports::EXPORTS;
+use memtrack_core::snapshot::recording::{ProcessChoice, ReadReport};
 use std::path::PathBuf;
 
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
@@ -44,6 +46,7 @@ pub(crate) use leaks::LeaksArgs;
 pub(crate) use memory::MemoryArgs;
 pub(crate) use ownership::{OwnershipArgs, RulesArgs};
 pub(crate) use page::{PageArgs, TracePlotArgs, ViewPageArgs};
+pub(crate) use processes::ProcessesArgs;
 pub(crate) use profile::{AtMoment, CategoriesArgs, TimelineArgs, TraceArgs};
 pub(crate) use rank::{At, RankArgs};
 pub(crate) use ranks::RanksArgs;
@@ -120,6 +123,8 @@ pub(crate) enum Command {
     Modules(ModulesArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
+    /// List the processes of a run that `memtrack run` recorded: the peak of each and of all together, and how they ended
+    Processes(ProcessesArgs),
     /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)
     #[command(alias = "profile_plot", after_help = page::PLOT_HELP)]
     ProfilePlot(PageArgs),
@@ -275,9 +280,49 @@ pub(crate) struct SymbolsArgs {
     pub(crate) places: Vec<PathBuf>,
 }
 
+/// The limits of an input, and what is read of it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InputArgs {
+    #[command(flatten)]
+    pub(crate) size: InputSizeArgs,
+    /// In the recording of a run, the process to report on, by id, name or command line [default: the program]; `memtrack processes`
+    /// lists them
+    #[arg(long, value_name = "PID|NAME")]
+    pub(crate) process: Option<String>,
+    /// In the recording of a run, report on all processes together, on one clock
+    #[arg(long, conflicts_with = "process")]
+    pub(crate) all: bool,
+    /// The process that the command itself has chosen.
+    #[arg(skip)]
+    pub(crate) chosen: Option<ProcessChoice>,
+}
+
+impl InputArgs {
+    /// Returns which processes of a run to read.
+    pub(crate) fn process_choice(&self) -> ProcessChoice {
+        match (&self.chosen, &self.process) {
+            (Some(chosen), _) => chosen.clone(),
+            _ if self.all => ProcessChoice::All,
+            (_, Some(name)) => ProcessChoice::Named(name.clone()),
+            _ => ProcessChoice::Program,
+        }
+    }
+
+    /// Returns the arguments for another run, of which the process with the same command line is compared. A process that was
+    /// chosen by its name is chosen so in both.
+    pub(crate) fn matching(&self, report: Option<&ReadReport>) -> Self {
+        let is_by_name = self.process.as_ref().is_some_and(|process| process.parse::<u32>().is_err());
+        let chosen = report.filter(|_| !is_by_name && !self.all).and_then(|report| {
+            let [number] = report.chosen[..] else { return None };
+            report.processes.iter().find(|row| row.number == number)
+        });
+        Self { chosen: chosen.map(|row| ProcessChoice::Like(row.command_line())), ..self.clone() }
+    }
+}
+
 /// The maximum size of an input.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct InputArgs {
+pub(crate) struct InputSizeArgs {
     /// Refuse inputs that are larger than this once unpacked
     #[arg(long, value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
     pub(crate) max_input: u64,

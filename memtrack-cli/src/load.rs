@@ -2,22 +2,29 @@
 //! if a recording is incomplete.
 
 use crate::Streams;
-use crate::args::{FileArgs, InputArgs, SymbolsArgs};
+use crate::args::{FileArgs, InputArgs, InputSizeArgs, SymbolsArgs};
 use crate::error::CliError;
 use crate::neighbours::{Kind, read_head, read_stdin_head, unusable_file_error};
 use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::analysis::not_recorded::recording_was_off;
+use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::snapshot::pytorch::LoadOptions;
-use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use memtrack_core::snapshot::{Loaded, Snapshot};
+use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions, PytorchSnapshot};
+use memtrack_core::snapshot::recording::{
+    ProcessChoice, ReadReport, RecordingError, open_parts, open_processes,
+};
+use memtrack_core::snapshot::{Loaded, ProcessRow, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The time after which a load shows its progress.
 const PROGRESS_DELAY: Duration = Duration::from_millis(700);
+
+/// The maximum number of characters of a command line in a hint.
+const MAX_COMMAND: usize = 60;
 
 /// The kinds of files that can be loaded as a snapshot.
 const SNAPSHOT_KINDS: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
@@ -26,8 +33,13 @@ const SNAPSHOT_KINDS: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 ///
 /// # Errors
 /// Fails if the file cannot be read, is larger than `--max-input`, or is not a snapshot.
-pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
+pub(crate) fn load(path: &Path, input: &InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let loaded = read(path, input, true, streams)?;
+    if let Some(which) = loaded.report.as_ref().and_then(|report| which_process(report, input)) {
+        let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
+        // Ignore a failure to print this hint, because the report is correct without it.
+        let _ = writeln!(streams.stderr, "memtrack: {name}: {which}");
+    }
     if let Some(why) = recording_was_off(&loaded.snapshot) {
         let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
         // Ignore a failure to print this hint, because the report is correct without it.
@@ -36,7 +48,7 @@ pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> 
     Ok(loaded)
 }
 
-fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
+fn read(path: &Path, input: &InputArgs, events: bool, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let from_stdin = path == Path::new("-");
     let total = if from_stdin { None } else { path.metadata().ok().map(|file| file.len()) };
     let mut progress = Progress { total, start: Instant::now(), bar: None };
@@ -52,7 +64,8 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
-        let mut options = LoadOptions::new().max_input(input.max_input).events(events);
+        let mut options =
+            LoadOptions::new().max_input(input.size.max_input).events(events).process(input.process_choice());
         if watched {
             options = options.progress(&mut report);
         }
@@ -64,7 +77,8 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     if let Some(bar) = progress.bar {
         bar.finish_and_clear();
     }
-    let loaded = loaded.map_err(|error| unusable_file_error(path, &head, &SNAPSHOT_KINDS, error))?;
+    let loaded = loaded.map_err(|error| load_error(path, &head, error))?;
+    check_process(&loaded, path, input)?;
     if let Some(warning) = load_warning(&loaded) {
         // Ignore a failure to print this warning, because the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
@@ -80,7 +94,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
 /// # Errors
 /// Fails in the same cases as [`load`], and with a usage error if a path in `--symbols` does not exist.
 pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
-    load_with(&file.path, file.input, &file.symbols, streams)
+    load_with(&file.path, &file.input, &file.symbols, streams)
 }
 
 /// Does the same as [`load_file`], for verbs that take several files.
@@ -89,7 +103,7 @@ pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Lo
 /// Fails in the same cases as [`load_file`].
 pub(crate) fn load_with(
     path: &Path,
-    input: InputArgs,
+    input: &InputArgs,
     symbols: &SymbolsArgs,
     streams: &mut Streams<'_>,
 ) -> Result<Loaded, CliError> {
@@ -116,16 +130,97 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
 ///
 /// # Errors
 /// Fails in the same cases as [`load`].
-pub(crate) fn load_on_thread(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
+pub(crate) fn load_on_thread(path: &Path, input: &InputArgs) -> Result<(Loaded, Option<String>), CliError> {
     let head = read_head(path);
     if Kind::detect(path, &head) == Some(Kind::Graph) {
         return Err(unusable_file_error(path, &head, &SNAPSHOT_KINDS, ""));
     }
-    let options = LoadOptions::new().max_input(input.max_input);
-    let loaded = Snapshot::open(path, options)
-        .map_err(|error| unusable_file_error(path, &head, &SNAPSHOT_KINDS, error))?;
+    let options = LoadOptions::new().max_input(input.size.max_input).process(input.process_choice());
+    let loaded = Snapshot::open(path, options).map_err(|error| load_error(path, &head, error))?;
+    check_process(&loaded, path, input)?;
     let warning = load_warning(&loaded);
     Ok((loaded, warning))
+}
+
+fn load_error(path: &Path, head: &[u8], error: LoadError) -> CliError {
+    match error {
+        LoadError::Recording(error @ RecordingError::NoProcess { .. }) => {
+            CliError::Usage(format!("--process: {}: {error}", path.display()))
+        }
+        error => unusable_file_error(path, head, &SNAPSHOT_KINDS, error),
+    }
+}
+
+/// Describes which of several processes a report is about, unless the user has chosen it by its id.
+fn which_process(report: &ReadReport, input: &InputArgs) -> Option<String> {
+    let processes: BTreeSet<u32> = report.processes.iter().map(|row| row.pid).collect();
+    let [number] = report.chosen[..] else { return None };
+    let row = report.processes.iter().find(|row| row.number == number)?;
+    let is_chosen_by_id = input.process.as_ref().is_some_and(|process| process.parse() == Ok(row.pid));
+    if processes.len() < 2 || is_chosen_by_id || matches!(input.chosen, Some(ProcessChoice::Number(_))) {
+        return None;
+    }
+    let command: String = printable(&row.short_command_line()).chars().take(MAX_COMMAND).collect();
+    let (pid, all) = (row.pid, processes.len());
+    Some(format!(
+        "about process {pid}, {command}, of {all}; --process PID or --all selects others, `memtrack processes` lists them"
+    ))
+}
+
+/// Checks that a process that the user has chosen is in a file that is not the recording of a run.
+fn check_process(loaded: &Loaded, path: &Path, input: &InputArgs) -> Result<(), CliError> {
+    let Some(wanted) = &input.process else { return Ok(()) };
+    match &loaded.report {
+        Some(report) if !report.processes.is_empty() => Ok(()),
+        Some(_) => {
+            let meta = &loaded.snapshot.meta;
+            let row = ProcessRow { pid: meta.pid, program: meta.program.clone(), ..ProcessRow::default() };
+            if wanted.parse() == Ok(row.pid) || row.is_named(wanted) {
+                return Ok(());
+            }
+            let (name, pid, program) = (path.display(), row.pid, printable(&row.program));
+            Err(CliError::Usage(format!(
+                "--process {wanted}: {name} is the recording of one process, {pid} ({program})"
+            )))
+        }
+        None => Err(CliError::Usage(format!(
+            "--process {wanted}: {} is a snapshot of one process, and does not contain its id",
+            path.display()
+        ))),
+    }
+}
+
+/// Reads all processes of the recording of a run, each with a snapshot of its own.
+///
+/// # Errors
+/// Fails if the file cannot be read, is larger than `--max-input`, or is not a recording.
+pub(crate) fn read_processes(
+    path: &Path,
+    size: InputSizeArgs,
+    streams: &mut Streams<'_>,
+) -> Result<Vec<(ProcessRow, Snapshot)>, CliError> {
+    let from_stdin = path == Path::new("-");
+    let (head, stdin) = match from_stdin {
+        true => read_stdin_head(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
+        false => (read_head(path), None),
+    };
+    let options = LoadOptions::new().max_input(size.max_input);
+    let read = match stdin {
+        Some(stdin) => open_processes(stdin, options),
+        None => open_parts(path).map_err(LoadError::from).and_then(|parts| open_processes(parts, options)),
+    };
+    let unusable =
+        |error: &dyn std::fmt::Display| unusable_file_error(path, &head, &[Kind::Recording], error);
+    let (snapshots, report) = read.map_err(|error| unusable(&error))?;
+    if snapshots.is_empty() {
+        return Err(unusable(&"it has no processes"));
+    }
+    if let Some(warning) = report.warning() {
+        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
+        // Ignore a failure to print this warning, because the report is correct without it.
+        let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
+    }
+    Ok(snapshots)
 }
 
 /// Returns the warning about a loaded file if the recording is incomplete or a checksum is wrong.
@@ -143,7 +238,7 @@ fn load_warning(loaded: &Loaded) -> Option<String> {
 pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
     check_places(&file.symbols)?;
     // Read without the hint that `load` prints, because verbs that PyTorch also has print only what PyTorch prints.
-    let mut snapshot = read(&file.path, file.input, true, streams)?.snapshot;
+    let mut snapshot = read(&file.path, &file.input, true, streams)?.snapshot;
     snapshot.symbol_folders.clone_from(&file.symbols.places);
     Ok(convert_to_pytorch(snapshot))
 }
@@ -155,7 +250,7 @@ pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result
 /// Fails in the same cases as [`load_file`].
 pub(crate) fn load_segments(
     path: &Path,
-    input: InputArgs,
+    input: &InputArgs,
     symbols: &SymbolsArgs,
     streams: &mut Streams<'_>,
 ) -> Result<PytorchSnapshot, CliError> {

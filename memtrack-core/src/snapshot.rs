@@ -44,7 +44,8 @@ pub mod pytorch {
 #[cfg(feature = "formats")]
 pub mod recording {
     pub use memtrack_file::{
-        FORMAT_VERSION, MAGIC, ReadReport, RecordingError, RecordingWriter, older_parts,
+        FORMAT_VERSION, MAGIC, ProcessChoice, ReadReport, RecordingError, RecordingWriter, merge,
+        older_parts, part::open as open_parts,
     };
-    pub use memtrack_formats::load_from;
+    pub use memtrack_formats::{load_from, open_processes};
 }

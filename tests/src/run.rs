@@ -3,8 +3,9 @@
 use crate::time::wait_for;
 use crate::{memtrack, mock_cuda};
 use memtrack_core::event::{Action, DeviceId};
-use memtrack_core::snapshot::Snapshot;
-use memtrack_core::snapshot::recording::{ReadReport, load_from};
+use memtrack_core::snapshot::pytorch::LoadOptions;
+use memtrack_core::snapshot::recording::{ReadReport, load_from, open_processes};
+use memtrack_core::snapshot::{ProcessRow, Snapshot};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -225,6 +226,16 @@ pub fn load(path: &Path) -> (Snapshot, ReadReport) {
     load_from(BufReader::new(File::open(path).expect("it was recorded"))).expect("it can be read")
 }
 
+/// Reads all processes of a recording, in the order in which they began to allocate.
+///
+/// # Panics
+/// When there is no recording, or it cannot be read.
+#[track_caller]
+pub fn load_each(path: &Path) -> Vec<(ProcessRow, Snapshot)> {
+    let file = BufReader::new(File::open(path).expect("it was recorded"));
+    open_processes(file, LoadOptions::default()).expect("it can be read").0
+}
+
 /// Returns the bytes of the live blocks of a device.
 pub fn bytes(snapshot: &Snapshot, device: DeviceId) -> u64 {
     snapshot.blocks.iter().filter(|block| block.device == device).map(|block| block.size_bytes).sum()
@@ -251,7 +262,16 @@ pub fn holds_work(snapshot: &Snapshot) -> bool {
 pub fn assert_work(path: &Path, whole: bool) {
     let (snapshot, report) = load(path);
     assert_eq!(report.complete, whole, "{}", path.display());
-    assert_eq!(bytes(&snapshot, DeviceId(0)), 2 << 20);
-    assert_eq!(bytes(&snapshot, DeviceId::PINNED), 1 << 16);
-    assert_eq!(allocations(&snapshot, DeviceId(0)), 3);
+    assert_is_work(&snapshot);
+}
+
+/// Asserts that a snapshot contains `cuda_plain`'s `work`, like [`assert_work`].
+///
+/// # Panics
+/// When a check fails.
+#[track_caller]
+pub fn assert_is_work(snapshot: &Snapshot) {
+    assert_eq!(bytes(snapshot, DeviceId(0)), 2 << 20);
+    assert_eq!(bytes(snapshot, DeviceId::PINNED), 1 << 16);
+    assert_eq!(allocations(snapshot, DeviceId(0)), 3);
 }

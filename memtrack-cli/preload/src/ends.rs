@@ -29,6 +29,9 @@ macro_rules! wrappers {
                 /// Receives the contents of the argument registers, whether or not the function has that many arguments.
                 extern "C" fn before_call(a: Register, b: Register, c: Register, d: Register, e: Register, f: Register) {
                     prepare();
+                    if !crate::tls::is_set_up() {
+                        return;
+                    }
                     super::$act(&[a, b, c, d, e, f]);
                 }
 

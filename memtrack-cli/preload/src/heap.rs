@@ -119,10 +119,16 @@ static HAS_SIZES: AtomicBool = AtomicBool::new(true);
 /// library's: its blocks were recorded when it was called, and the C library's blocks are not that allocator's.
 static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
 
+/// Returns whether this call is to be recorded.
+#[inline(always)]
+fn is_on() -> bool {
+    heap::is_on() && crate::tls::is_set_up()
+}
+
 /// Calls a function of the allocator that may call the program's `malloc` or `free` for the same block, which must not be
 /// recorded twice.
 fn call_once_recorded<R>(real: impl FnOnce() -> R) -> R {
-    if heap::is_on() { heap::unrecorded(real) } else { real() }
+    if is_on() { heap::unrecorded(real) } else { real() }
 }
 
 /// Memory for allocations while the allocator is being looked up: zeroed, and never reused.
@@ -170,7 +176,7 @@ fn size_of(block: Block, requested: usize) -> usize {
 /// Records an allocation of `size` bytes.
 #[inline(always)]
 fn record(block: Block, size: usize) -> Block {
-    if heap::is_on() {
+    if is_on() {
         heap::allocated(block, size_of(block, size));
     }
     block
@@ -221,7 +227,7 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
         return;
     }
     let Some(real) = FREE.get() else { return };
-    if heap::is_on() {
+    if is_on() {
         record_free(block);
     }
     // SAFETY: the next allocator's `free`, and the caller's block.
@@ -253,7 +259,7 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
     let real =
         || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
-    if heap::is_on() { reallocate(old, size, real) } else { real() }
+    if is_on() { reallocate(old, size, real) } else { real() }
 }
 
 /// Moves a block from the early memory, which has `rest` bytes from there on, to the heap.
@@ -342,7 +348,7 @@ unsafe extern "C" fn memtrack_heap_libc_realloc(old: Block, size: usize) -> Bloc
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
     let real =
         || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
-    match heap::is_on() && LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
+    match is_on() && LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
         true => reallocate(old, size, || call_once_recorded(real)),
         false => real(),
     }
@@ -350,7 +356,7 @@ unsafe extern "C" fn memtrack_heap_libc_realloc(old: Block, size: usize) -> Bloc
 
 /// Frees a block by `real`, a function that is not `free`, and records it.
 fn free_by(block: Block, is_recorded: bool, real: impl FnOnce()) {
-    if is_recorded && heap::is_on() {
+    if is_recorded && is_on() {
         record_free(block);
         call_once_recorded(real);
     } else {

@@ -18,6 +18,13 @@ mod private_heap;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tls;
+/// On other processors, the library's thread-local variables are not checked.
+#[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
+mod tls {
+    pub(super) const fn is_set_up() -> bool {
+        true
+    }
+}
 
 use memtrack_cuda::run;
 #[cfg(target_os = "linux")]

@@ -30,6 +30,25 @@ global_asm!(
     ".popsection",
 );
 
+/// Returns whether the thread has the C library's thread-local storage. A child that `clone` has started with other storage
+/// (`CLONE_SETTLS`) has none: access to a variable would crash it. Chromium's sandbox starts such a child, with zeroed storage.
+#[inline(always)]
+pub(super) fn is_set_up() -> bool {
+    let (pointer, own_address): (usize, usize);
+    // SAFETY: the first and the third word at a thread pointer, which the C library sets to that pointer. Compilers read further
+    // words there in every function that they protect.
+    unsafe {
+        asm!(
+            "mov {}, fs:0",
+            "mov {}, fs:16",
+            out(reg) pointer,
+            out(reg) own_address,
+            options(nostack, preserves_flags, readonly, pure),
+        );
+    }
+    own_address != 0 && own_address == pointer
+}
+
 /// Called wherever this library needs the address of a thread-local variable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(index: *const TlsIndex) -> *mut u8 {

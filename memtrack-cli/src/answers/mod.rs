@@ -38,11 +38,12 @@ answers! {
     MEMORY = "memory" 3: MemoryAnswer;
     MODULES = "modules" 2: ModulesAnswer;
     PEAK = "peak" 3: PeakAnswer;
+    PROCESSES = "processes" 1: ProcessesAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
     RANKS = "ranks" 3: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
     #[cfg(unix)]
-    RUN = "run" 1: RunAnswer;
+    RUN = "run" 2: RunAnswer;
     SEGMENT_PLOT = "segment-plot" 1: WrittenAnswer;
     SEGMENTS = "segments" 2: UsageRowsAnswer;
     SIMULATE = "simulate" 1: WrittenAnswer;

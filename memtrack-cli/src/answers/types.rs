@@ -29,6 +29,7 @@ pub(crate) struct LeaksAnswer {
 
 pub(crate) use memtrack_core::allocator::replay::ReplayAnswer;
 pub(crate) use memtrack_core::analysis::check::FoundAnswer;
+pub(crate) use memtrack_core::analysis::processes::ProcessesAnswer;
 pub(crate) use memtrack_core::analysis::ranks::RanksAnswer;
 #[cfg(feature = "gpus")]
 pub(crate) use memtrack_core::cuda::GpusAnswer;
@@ -120,7 +121,7 @@ pub(crate) struct DevicesReplayAnswer {
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
-/// The exit status of a program, and the recordings of its process and its child processes.
+/// The exit status of a program, and the recording of its process and its child processes.
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunAnswer {
@@ -128,16 +129,16 @@ pub(crate) struct RunAnswer {
     pub(crate) program: String,
     /// The id of the program's process.
     pub(crate) process: u32,
-    /// The exit code; null if a signal ended the process.
+    /// The exit code; null if a signal ended the process, or if it is not known (`--exec` before Linux 6.15).
     pub(crate) exit_code: Option<i32>,
     /// The signal that ended the process; null if it exited.
     pub(crate) signal: Option<i32>,
-    /// The program's recording; null if the program allocated no recorded memory.
+    /// The recording; null if nothing was recorded.
     pub(crate) recording: Option<RecordingAnswer>,
-    /// The recordings of programs that the process executed later.
-    pub(crate) became: Vec<RecordingAnswer>,
-    /// The recordings of child processes.
-    pub(crate) children: Vec<RecordingAnswer>,
+    /// The number of recorded processes, which `memtrack processes` lists.
+    pub(crate) processes: usize,
+    /// The id of the process that reports on the recording are about unless another one is chosen; null if nothing was recorded.
+    pub(crate) main_process: Option<u32>,
 }
 
 /// A recording.

@@ -1,7 +1,7 @@
 //! Arguments for the verbs that simulate PyTorch's caching allocator.
 
 use super::device::DeviceArgs;
-use super::{FileArgs, FormatArgs, InputArgs, WrittenArgs};
+use super::{FileArgs, FormatArgs, InputSizeArgs, WrittenArgs};
 use crate::sizes::parse_bytes;
 use clap::Args;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) input: InputSizeArgs,
 }
 
 /// Arguments for `memtrack replay`.

@@ -14,17 +14,19 @@ Examples:
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
   memtrack run --host -- ./train                     and its malloc memory
   memtrack run --snapshot-on signal -- ./serve       a snapshot whenever this command is sent SIGUSR2
+  memtrack run --exec -o /var/log/s.memtrack -- ./serve
+                                                     under a service manager, which watches this process
 
 The file is written while the program runs, by a process of this command: nothing is lost however the program ends.
-Children are recorded into FILE.PID. Without --host, a program that takes no CUDA memory leaves no file. For dynamically
-linked programs on Linux with glibc.
+It has all processes of the run: memtrack processes FILE lists them. Without --host, a program that takes no CUDA memory
+leaves no file. For dynamically linked programs on Linux with glibc.
 Exit codes: the program's own, or 128 + N if signal N ended it; 126 if it cannot be run or the output cannot be
 written, 127 if it was not found, 2 wrong usage.")]
 pub(crate) struct RunArgs {
     /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the recording if it exists; if another process is still writing it, it is kept, and this program's is FILE.PID
+    /// Replace the recording if it exists; if another command is still writing it, it is kept, and this one is FILE.PID
     #[arg(long)]
     pub(crate) force: bool,
     /// How many events per device snapshots hold, the newest ones; the recording holds all. An allocation of the driver
@@ -50,10 +52,14 @@ pub(crate) struct RunArgs {
     /// at out of memory take at most 2 % of the time
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,
-    /// Write how the program ended, and where the recordings are, as JSON to this file; `-` is standard error, because
+    /// Write how the program ended, and where the recording is, as JSON to this file; `-` is standard error, because
     /// standard output belongs to the program
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Become the program instead of waiting for it, for service managers: the program has this command's process id, and another
+    /// process reports when it has ended
+    #[arg(long)]
+    pub(crate) exec: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

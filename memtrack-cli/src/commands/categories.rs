@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
         return print_trace_categories(args, &optrace::load(&args.trace, streams)?, streams);
     }
     let Loaded { snapshot, .. } =
-        load_with(&args.trace.path, args.trace.input, &args.trace.symbols, streams)?;
+        load_with(&args.trace.path, &args.trace.input, &args.trace.symbols, streams)?;
     match optrace::from_recording(snapshot) {
         Ok(source) => print_trace_categories(args, &source, streams),
         Err(snapshot) => categories_read::run(args, *snapshot, streams),

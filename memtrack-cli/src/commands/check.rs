@@ -4,7 +4,7 @@
 use super::diff::{ReduceOptions, check_common, check_inputs};
 use crate::Streams;
 use crate::answers;
-use crate::args::{CheckArgs, RulesArgs};
+use crate::args::{CheckArgs, InputArgs, RulesArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{convert_to_pytorch, load_with};
 use crate::ownership::read_rules;
@@ -12,13 +12,15 @@ use crate::report::mention_reordered;
 use memtrack_core::analysis::check::{Limits, Measurements, Verdict};
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, PeakComparison, Side};
 use memtrack_core::analysis::ownership::Rules;
+use memtrack_core::snapshot::Loaded;
 use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and prints which limits it exceeds.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = read_rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
-    let mut snapshot = load_with(&args.file.path, args.file.input, &args.file.symbols, streams)?.snapshot;
+    let (base, input) = base.map_or((None, args.file.input.clone()), |(side, input)| (Some(side), input));
+    let mut snapshot = load_with(&args.file.path, &input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
     let against = match (&base, args.against.as_deref()) {
         (Some(base), Some(path)) => {
@@ -65,17 +67,18 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     Ok(if within { Exit::Success } else { Exit::Finding })
 }
 
-/// Reads the baseline and reduces it to groups.
+/// Reads the baseline and reduces it to groups. Also returns the arguments with which to read the file to check.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
     rules: &Rules,
     streams: &mut Streams<'_>,
-) -> Result<Side, CliError> {
+) -> Result<(Side, InputArgs), CliError> {
     check_inputs(path, &args.file.path)?;
-    let mut snapshot = load_with(path, args.file.input, &args.file.symbols, streams)?.snapshot;
+    let Loaded { mut snapshot, report, .. } = load_with(path, &args.file.input, &args.file.symbols, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
-    Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
+    let side = reduce_options(None, rules).reduce(path, &snapshot, streams)?.0;
+    Ok((side, args.file.input.matching(report.as_ref())))
 }
 
 /// Returns options that reduce a file to its peak, grouped by `by`. If that is `None`, files with lines are grouped by line.

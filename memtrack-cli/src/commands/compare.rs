@@ -29,7 +29,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     }
     let mut pseudonyms = scrub::from_args(&args.scrub);
     let mut load = |path| {
-        let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
+        let snapshot = load_segments(path, &args.input, &args.symbols, streams)?;
         Ok::<_, CliError>(scrub::scrub_pytorch_with(snapshot, pseudonyms.as_mut()))
     };
     let (before, after) = (load(&args.before)?, load(&args.after)?);

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
-    let loaded = load_with(&args.file, args.input, &args.symbols, streams)?;
+    let loaded = load_with(&args.file, &args.input, &args.symbols, streams)?;
     let mut snapshot = scrub::scrub_loaded(loaded, &args.scrub, &[], streams).snapshot;
     let export_options = match target {
         Target::Export(_) => Some(export_options(args, &mut snapshot, streams)?),

@@ -16,6 +16,7 @@ use crate::unmatched::Unmatched;
 use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::scrub::Scrub;
+use memtrack_core::snapshot::recording::ReadReport;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,8 @@ pub(super) struct ReducedFile {
     pub(super) side: Side,
     /// The groups by stack, for the picture.
     stacks: Option<Side>,
-    /// Whether the file is complete.
-    complete: bool,
+    /// For a recording, which part of it was read.
+    report: Option<ReadReport>,
 }
 
 /// Reduces both files to groups, one after the other, then compares the groups and prints the differences.
@@ -55,9 +56,10 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let mut unmatched = Unmatched::new(&args.rules);
     let mut pseudonyms = scrub::from_args(&args.scrub);
     let before =
-        reduce_options.read(&args.before, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
+        reduce_options.read(&args.before, &args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
     reduce_options.by = Some(before.side.by);
-    let after = reduce_options.read(&args.after, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
+    let input = args.input.matching(before.report.as_ref());
+    let after = reduce_options.read(&args.after, &input, pseudonyms.as_mut(), &mut unmatched, streams)?;
     unmatched.mention(streams);
     scrub::mention_security(&args.scrub, pseudonyms.as_ref(), streams);
     let diff = Diff::of(&before.side, &after.side, args.rows.limit());
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
                 None => path.to_string_lossy().into_owned(),
             },
             is_pytorch: file.side.is_pytorch,
-            complete: file.complete,
+            complete: file.report.as_ref().is_none_or(|report| report.complete),
         };
         let (before, after) = (file(&args.before, &before), file(&args.after, &after));
         answers::DIFF.print(&FilesDiffAnswer { before, after, diff: diff.answer_json() }, streams)?;
@@ -121,18 +123,17 @@ impl ReduceOptions<'_> {
     fn read(
         &self,
         path: &Path,
-        input: InputArgs,
+        input: &InputArgs,
         pseudonyms: Option<&mut Scrub>,
         unmatched: &mut Unmatched,
         streams: &mut Streams<'_>,
     ) -> Result<ReducedFile, CliError> {
         let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
-        let complete = report.is_none_or(|report| report.complete);
         mention_reordered(snapshot.order_by_time(), streams);
         let snapshot = scrub::scrub_snapshot_with(snapshot, pseudonyms, self.symbols);
         let (side, stacks) = self.reduce(path, &snapshot, streams)?;
         unmatched.scan(&snapshot, &mut self.symbolizer(&snapshot));
-        Ok(ReducedFile { side, stacks, complete })
+        Ok(ReducedFile { side, stacks, report })
     }
 
     fn symbolizer(&self, snapshot: &Snapshot) -> Symbolizer {

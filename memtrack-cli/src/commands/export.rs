@@ -112,7 +112,7 @@ fn digest_options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
 /// Exports one file.
 fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     let args = shared.args;
-    let (mut loaded, warning) = load_on_thread(file, args.input)?;
+    let (mut loaded, warning) = load_on_thread(file, &args.input)?;
     let mut odd: Vec<String> =
         warning.map(|warning| format!("{}: {warning}", file.display())).into_iter().collect();
     let complete = loaded.report.as_ref().is_none_or(|report| report.complete);

@@ -5,7 +5,7 @@ use super::devices::select_devices;
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{LEAKS, LeaksAnswer};
-use crate::args::LeaksArgs;
+use crate::args::{InputArgs, LeaksArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{check_places, load_with};
 use crate::neighbours::{Kind, read_head};
@@ -19,7 +19,8 @@ use memtrack_core::analysis::leaks::{
 use memtrack_core::analysis::units::printable;
 use memtrack_core::cycles::{Findings, Graph, json, text};
 use memtrack_core::event::DeviceId;
-use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::recording::ReadReport;
+use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::fs::File;
 use std::io::Read;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let graphs: Vec<(Graph, Findings)> = graphs
         .into_iter()
         .map(|path| {
-            let whole = read_graph(path, args.input.max_input, streams)?;
+            let whole = read_graph(path, args.input.size.max_input, streams)?;
             let graph = whole.device_memory_subgraph();
             let findings = Findings::of_subgraph(&graph, &whole);
             Ok((graph, findings))
@@ -140,17 +141,26 @@ fn read_patterns(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
+/// A file that was read.
+struct ReadFile {
+    snapshot: Snapshot,
+    devices: Vec<DeviceId>,
+    symbols: Symbolizer,
+    report: Option<ReadReport>,
+}
+
 /// Reads a file and sorts its events by time.
 fn read(
     path: &Path,
     args: &LeaksArgs,
+    input: &InputArgs,
     streams: &mut Streams<'_>,
-) -> Result<(Snapshot, Vec<DeviceId>, Symbolizer), CliError> {
-    let mut snapshot = load_with(path, args.input, &args.symbols, streams)?.snapshot;
+) -> Result<ReadFile, CliError> {
+    let Loaded { mut snapshot, report, .. } = load_with(path, input, &args.symbols, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let devices = select_devices(&snapshot, args.device.device)?;
     let symbols = Symbolizer::of(&snapshot);
-    Ok((snapshot, devices, symbols))
+    Ok(ReadFile { snapshot, devices, symbols, report })
 }
 
 fn find_leaks_in_file(
@@ -159,7 +169,7 @@ fn find_leaks_in_file(
     options: &LeakOptions,
     streams: &mut Streams<'_>,
 ) -> Result<LeakReport, CliError> {
-    let (snapshot, devices, mut symbols) = read(path, args, streams)?;
+    let ReadFile { snapshot, devices, mut symbols, .. } = read(path, args, &args.input, streams)?;
     let mut unmatched = Unmatched::new(&args.rules);
     unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
@@ -180,8 +190,12 @@ fn find_leaks_in_files(
     }
     let mut snaps = Vec::with_capacity(files.len());
     let mut unmatched = Unmatched::new(&args.rules);
+    let mut input = args.input.clone();
     for path in files {
-        let (snapshot, devices, mut symbols) = read(path, args, streams)?;
+        let ReadFile { snapshot, devices, mut symbols, report } = read(path, args, &input, streams)?;
+        if snaps.is_empty() {
+            input = input.matching(report.as_ref());
+        }
         unmatched.scan(&snapshot, &mut symbols);
         snaps.push(ReducedSnapshot::of(&snapshot, &mut symbols, &devices, path.to_string_lossy(), options));
         mention_missing(&symbols, streams);

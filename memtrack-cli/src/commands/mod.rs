@@ -24,6 +24,7 @@ mod moments;
 mod optrace;
 mod page;
 mod peak;
+mod processes;
 mod ranks;
 mod ranks_pages;
 mod replay;
@@ -67,6 +68,7 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::Modules(args) => modules::run(&args, streams),
         Command::Peak(args) => peak::run(&args, streams),
         Command::ProfilePlot(args) => page::run_profile_plot(&args, streams),
+        Command::Processes(args) => processes::run(&args, streams),
         Command::Ranks(args) => ranks::run(&args, streams),
         Command::Replay(args) => replay::run(&args, streams),
         #[cfg(unix)]

@@ -66,7 +66,7 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
     let mut head = Vec::new();
     file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(|error| failed(&error))?;
     if head.starts_with(&MAGIC) {
-        let snapshot = crate::load::load_with(path, args.input, &args.symbols, streams)?.snapshot;
+        let snapshot = crate::load::load_with(path, &args.input, &args.symbols, streams)?.snapshot;
         return trace_from_recording(args, snapshot);
     }
     read(args, &head, head.chain(file))
@@ -76,13 +76,13 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
 fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
     if !head.starts_with(&MAGIC) {
-        let read = optrace::read(input, analysis_mode(args), args.input.max_input);
+        let read = optrace::read(input, analysis_mode(args), args.input.size.max_input);
         // If the file is a snapshot, the trace reader's error names the verbs that read snapshots.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
         let read = read.map_err(|error| unusable_file_error(&args.path, head, &own, error))?;
         return Ok(Source { read, ..Source::default() });
     }
-    let options = LoadOptions::new().max_input(args.input.max_input);
+    let options = LoadOptions::new().max_input(args.input.size.max_input);
     let loaded = Snapshot::open_stream(input, options).map_err(|error| failed(&error))?;
     check_places(&args.symbols)?;
     let mut snapshot = loaded.snapshot;

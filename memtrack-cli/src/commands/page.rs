@@ -2,7 +2,7 @@
 
 use crate::Streams;
 use crate::answers::{self, Answer, WrittenAnswer};
-use crate::args::{PageArgs, TracePlotArgs, ViewPageArgs};
+use crate::args::{FileArgs, InputArgs, PageArgs, TracePlotArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{convert_to_pytorch, load_file};
 use crate::output::check_targets;
@@ -12,9 +12,14 @@ use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::page::{Page, View};
 use memtrack_core::profile::reading::inferred;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
+use memtrack_core::snapshot::recording::{ProcessChoice, ReadReport};
+use memtrack_core::snapshot::{ProcessEnd, ProcessRow};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
+
+/// The maximum number of processes on a page besides the program.
+const MAX_OTHER_PROCESSES: usize = 8;
 
 /// Writes the page for `memtrack segment-plot`.
 pub(crate) fn run_segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -86,10 +91,54 @@ pub(crate) fn run_view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result
     Ok(Exit::Success)
 }
 
+/// Reads the file and returns its page. That of a run has the other processes too, each with devices of its own.
 fn load_page(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
     let loaded = load_file(&args.file, streams)?;
-    let snapshot = convert_to_pytorch(scrub::scrub_snapshot(loaded.snapshot, &args.scrub, &[], streams));
-    Ok(page_with_categories(&snapshot, &scrub::scrub_name(page_name(&args.file.path), &args.scrub)))
+    let name = scrub::scrub_name(page_name(&args.file.path), &args.scrub);
+    let report = loaded.report.unwrap_or_default();
+    let page = |snapshot, streams: &mut Streams<'_>| {
+        let snapshot = convert_to_pytorch(scrub::scrub_snapshot(snapshot, &args.scrub, &[], streams));
+        page_with_categories(&snapshot, &name)
+    };
+    let mut all = page(loaded.snapshot, streams);
+    let others = other_processes(&report, args);
+    let main = report.processes.iter().find(|row| report.chosen.contains(&row.number));
+    if let Some(main) = main.filter(|_| !others.is_empty()) {
+        all = all.of_process(&process_name(main, args));
+    }
+    for row in &others {
+        let chosen = Some(ProcessChoice::Number(row.number));
+        let input = InputArgs { chosen, ..args.file.input.clone() };
+        let snapshot = load_file(&FileArgs { input, ..args.file.clone() }, streams)?.snapshot;
+        all = all.with_process(page(snapshot, streams).of_process(&process_name(row, args)));
+    }
+    Ok(all)
+}
+
+/// Returns the name of a process on a page. No two are equal.
+fn process_name(row: &ProcessRow, args: &PageArgs) -> String {
+    let name = if args.scrub.scrub { String::new() } else { format!(" ({})", row.name()) };
+    let pid = if args.scrub.scrub { row.number } else { row.pid };
+    match row.end {
+        ProcessEnd::Replaced => format!("process {pid}{name}, before exec ({})", row.number),
+        _ => format!("process {pid}{name}"),
+    }
+}
+
+/// Returns the processes of a run that its page also has: the largest of those that held at least 1 % of what all held.
+fn other_processes(report: &ReadReport, args: &PageArgs) -> Vec<ProcessRow> {
+    let is_chosen = args.file.input.process.is_some() || args.file.input.all;
+    // Standard input cannot be read again.
+    if is_chosen || args.file.path == Path::new("-") {
+        return Vec::new();
+    }
+    let all: u64 = report.processes.iter().fold(0, |sum, row| sum.saturating_add(row.held_bytes));
+    let is_shown = |row: &&ProcessRow| !report.chosen.contains(&row.number) && row.held_bytes >= all / 100;
+    let mut shown: Vec<ProcessRow> = report.processes.iter().filter(is_shown).cloned().collect();
+    shown.sort_by_key(|row| std::cmp::Reverse(row.held_bytes));
+    shown.truncate(MAX_OTHER_PROCESSES);
+    shown.sort_by_key(|row| row.number);
+    shown
 }
 
 /// Returns the page for a snapshot, with inferred categories for its blocks.

@@ -136,7 +136,7 @@ fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
 /// Reads a file, reduces it to a digest, and writes the rank's page if requested.
 fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     let args = shared.args;
-    let (mut loaded, warning) = load_on_thread(file, args.input)?;
+    let (mut loaded, warning) = load_on_thread(file, &args.input)?;
     let mut warnings: Vec<String> = Vec::new();
     // Incomplete recordings need no warning, because the report itself lists them.
     let complete = loaded.report.as_ref().is_none_or(|report| report.complete);

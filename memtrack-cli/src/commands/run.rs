@@ -5,6 +5,7 @@ use crate::args::{RunArgs, SnapshotOn};
 use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use crate::run::collector::{self, Job};
+use crate::run::exec::{Watcher, become_program};
 use crate::run::wait;
 use crate::run::{inherited, library, program};
 use clap::ValueEnum;
@@ -23,6 +24,10 @@ use std::process::Command;
 /// Runs the program after checks that prevent most failures, and reports where the recording is.
 pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (name, arguments) = args.program.split_first().expect("clap requires a program");
+    if args.exec && args.snapshot_on.contains(&SnapshotOn::Signal) {
+        let why = "--exec leaves no command to which SIGUSR2 could be sent, so --snapshot-on signal cannot work with it";
+        return Err(CliError::Usage(why.to_owned()));
+    }
     let path = program::find(name)?;
     program::check(&path)?;
     check_targets(args.json.as_deref().filter(|&target| target != Path::new("-")), args.force)?;
@@ -32,39 +37,54 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     let job =
         Job { args: args.clone(), name: name.clone(), output, folder, sanitizer, options: options(args)? };
     let no_memory = |error| CliError::Program(program::CANNOT_RUN, format!("cannot record: {error}"));
-    let mut collector = collector::start(&job).map_err(no_memory)?;
     let mut command = Command::new(&path);
     command.args(arguments);
-    if !libraries.is_empty() {
+    // Like a shell: `argv[0]` is the name from the command line.
+    std::os::unix::process::CommandExt::arg0(&mut command, name);
+    inherited::pass_on(&mut command);
+    let set_environment = |command: &mut Command, memory: &Path| {
+        if libraries.is_empty() {
+            return;
+        }
         command
             .env("LD_PRELOAD", preload_list(&libraries))
-            .env(protocol::MEMORY, &collector.memory)
+            .env(protocol::MEMORY, memory)
             .env(protocol::STACKS, value_of(args.stacks));
         if args.host {
             command.env(protocol::HOST, "1");
         }
+    };
+    if args.exec {
+        let watcher =
+            Watcher::start(&job, |json, streams| report_json(args, json, streams)).map_err(no_memory)?;
+        set_environment(&mut command, &watcher.memory);
+        let error = become_program(&command, name);
+        watcher.program_failed();
+        return Err(program::exec_error(name, &error));
     }
-    // Like a shell: `argv[0]` is the name from the command line.
-    std::os::unix::process::CommandExt::arg0(&mut command, name);
-    inherited::pass_on(&mut command);
+    let mut collector = collector::start(&job, std::process::id()).map_err(no_memory)?;
+    set_environment(&mut command, &collector.memory);
     let takes_snapshots = args.snapshot_on.contains(&SnapshotOn::Signal);
     let ended = wait::run(&mut command, &mut collector, takes_snapshots, streams)
         .map_err(|error| program::exec_error(name, &error))?;
-    match collector.end(ended.process, ended.status, streams) {
-        Some(json) => {
-            if let Some(target) = args.json.as_deref()
-                && let Err(error) = write_json(target, json, streams)
-            {
-                // The program's own exit status takes precedence over a failed report.
-                let _ = writeln!(streams.stderr, "memtrack: {error}");
-            }
-        }
+    match collector.end(ended.process, Some(ended.status), streams) {
+        Some(json) => report_json(args, json, streams),
         None => {
             let _ =
-                writeln!(streams.stderr, "memtrack: the collector has failed, so the recordings have no end");
+                writeln!(streams.stderr, "memtrack: the collector has failed, so the recording has no end");
         }
     }
     Ok(Exit::Program(wait::code_of(ended.status)))
+}
+
+/// Writes the answer to where the user wants it.
+fn report_json(args: &RunArgs, json: Vec<u8>, streams: &mut Streams<'_>) {
+    if let Some(target) = args.json.as_deref()
+        && let Err(error) = write_json(target, json, streams)
+    {
+        // The program's own exit status takes precedence over a failed report.
+        let _ = writeln!(streams.stderr, "memtrack: {error}");
+    }
 }
 
 /// Returns the options with which the programs record.

@@ -10,7 +10,7 @@ use memtrack_core::viz::Stats;
 
 /// Loads the snapshot and prints the statistics.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let snapshot = load_segments(&args.file.path, args.file.input, &args.file.symbols, streams)?;
+    let snapshot = load_segments(&args.file.path, &args.file.input, &args.file.symbols, streams)?;
     let stats = Stats::of(&snapshot);
     if args.format.json {
         answers::STATS.print(&stats.answer(), streams)?;

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }
-    let snapshot = load_segments(path, args.file.input, &args.file.symbols, streams)?;
+    let snapshot = load_segments(path, &args.file.input, &args.file.symbols, streams)?;
     let snapshot = scrub::scrub_pytorch(snapshot, &args.scrub, streams);
     if flame.folded {
         let folded = match grouping {

@@ -1,4 +1,4 @@
-//! The collector: a process of the command that reads the shared memory and writes the recordings. The command waits for
+//! The collector: a process of the command that reads the shared memory and writes the recording. The command waits for
 //! the program, forwards signals, and prints what the collector sends. The collector remains while recorded programs run
 //! that have outlived the command.
 //!
@@ -11,25 +11,26 @@
 #![allow(unsafe_code)]
 
 use super::outcome::{self, Found, Outcome};
-use super::reporter::{Reporter, Task};
+use super::reporter::{Reporter, Subject, Task};
 use super::wait::open_process;
 use crate::Streams;
 use crate::args::RunArgs;
 use crate::args::SnapshotOn;
 use memtrack_core::__collector::{Collector, Settings};
 use memtrack_core::recorder::Options;
+use memtrack_core::snapshot::ProcessEnd;
 use rustix::process::{Signal, pidfd_send_signal};
-use std::ffi::OsString;
+use std::collections::HashSet;
+use std::ffi::{CStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// What the collector is to do.
 pub(crate) struct Job {
@@ -38,7 +39,7 @@ pub(crate) struct Job {
     pub(crate) name: OsString,
     /// The path of the recording.
     pub(crate) output: PathBuf,
-    /// The folder to which the files are moved at the end; `None` if they stay.
+    /// The folder to which the recording is moved at the end; `None` if it stays.
     pub(crate) folder: Option<PathBuf>,
     /// The sanitizer because of which the program is not recorded.
     pub(crate) sanitizer: Option<&'static str>,
@@ -59,6 +60,12 @@ const ENDED: u8 = 2;
 /// The message to the collector that the program has started; its process id follows.
 const STARTED: u8 = 3;
 
+/// How often the memory is polled for the program of a command that was killed.
+const MAX_POLLS_FOR_PROGRAM: u32 = 20;
+
+/// The status in [`ENDED`] if it is not known.
+const UNKNOWN_STATUS: i32 = i32::MIN;
+
 /// The collector's message that text for standard error follows.
 const TEXT: u8 = 1;
 /// The collector's message that the answer as JSON follows.
@@ -66,17 +73,17 @@ const JSON: u8 = 2;
 /// The collector's message that all was said.
 const DONE: u8 = 3;
 
-/// Starts the collector.
+/// Starts the collector. `command` is the process id of the command: the program is its child, or itself after `exec`.
 ///
 /// # Errors
 /// Fails when the system has no memory or process for it.
-pub(crate) fn start(job: &Job) -> io::Result<CollectorProcess> {
+pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
     let (ours, theirs) = UnixStream::pair()?;
     let settings = Settings {
         output: job.output.clone(),
         options: job.options.clone(),
         max_programs: job.args.max_processes,
-        command: std::process::id(),
+        command,
     };
     let collector = Collector::create(settings)?;
     // SAFETY: the process has one thread here, so that the child can do whatever this process could.
@@ -84,7 +91,7 @@ pub(crate) fn start(job: &Job) -> io::Result<CollectorProcess> {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(ours);
-            detach(&[theirs.as_raw_fd(), collector.descriptor()]);
+            detach(c"memtrack-collec", &[theirs.as_raw_fd(), collector.descriptor()], false);
             let collected =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| collect(collector, theirs, job)));
             // SAFETY: ends the child without the handlers and buffers of the command.
@@ -99,8 +106,9 @@ pub(crate) fn start(job: &Job) -> io::Result<CollectorProcess> {
     }
 }
 
-/// Leaves the terminal and the descriptors of the command to the program.
-fn detach(kept: &[i32]) {
+/// Leaves the terminal and the descriptors of the command to the program, but for those in `kept`, and standard error if
+/// `keeps_errors`. The process gets this name.
+pub(super) fn detach(name: &CStr, kept: &[i32], keeps_errors: bool) {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
     // SAFETY: the calls change only this process: its session, the signals that it ignores, and its descriptors.
@@ -114,17 +122,32 @@ fn detach(kept: &[i32]) {
             libc::signal(signal, libc::SIG_IGN);
         }
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-        for standard in 0..3 {
+        for standard in 0..if keeps_errors { 2 } else { 3 } {
             libc::dup2(null, standard);
         }
         let mut first = 3;
         for descriptor in kept.into_iter().chain([i32::MAX]) {
             if descriptor > first {
-                libc::syscall(libc::SYS_close_range, first, descriptor - 1, 0);
+                close_between(first, descriptor - 1);
             }
             first = descriptor.saturating_add(1);
         }
-        libc::prctl(libc::PR_SET_NAME, c"memtrack-collec".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+    }
+}
+
+/// Closes the descriptors from `first` to `last`.
+fn close_between(first: i32, last: i32) {
+    // SAFETY: the caller needs none of these descriptors.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+        return;
+    }
+    // Before Linux 5.9, or under a filter that does not know the call.
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open = open.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for descriptor in open.filter(|descriptor| (first..=last).contains(descriptor)).collect::<Vec<_>>() {
+        // SAFETY: as above. That of the folder is closed already.
+        unsafe { libc::close(descriptor) };
     }
 }
 
@@ -170,15 +193,15 @@ impl CollectorProcess {
         }
     }
 
-    /// Reports that the program has ended, and prints what the collector sends until it has said all. Returns the answer as
+    /// Reports that the program has ended, and how if that is known, and prints what the collector sends until it has said all. Returns the answer as
     /// JSON; `None` if the collector has failed.
     pub(crate) fn end(
         &mut self,
         process: u32,
-        status: ExitStatus,
+        status: Option<ExitStatus>,
         streams: &mut Streams<'_>,
     ) -> Option<Vec<u8>> {
-        let raw = std::os::unix::process::ExitStatusExt::into_raw(status);
+        let raw = status.map_or(UNKNOWN_STATUS, std::os::unix::process::ExitStatusExt::into_raw);
         let mut message = vec![ENDED];
         message.extend_from_slice(&process.to_le_bytes());
         message.extend_from_slice(&raw.to_le_bytes());
@@ -268,7 +291,7 @@ enum Received {
     Nothing,
     Started(u32),
     Snapshot,
-    Ended(u32, ExitStatus),
+    Ended(u32, Option<ExitStatus>),
     /// The command was killed.
     Gone,
 }
@@ -279,53 +302,62 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
     let Ok((voice, writer)) = Voice::start(writing) else { return };
     let mut reporter = Reporter::start(voice.clone(), job);
     let wants = |when| job.args.snapshot_on.contains(&when);
-    let mut snapshots_at_exit = 0;
+    let mut at_exit = HashSet::new();
     let mut program = None;
     loop {
         collector.poll();
         pass_on(&mut collector, &voice, &mut reporter);
         if wants(SnapshotOn::Exit) {
-            snapshots_at_exit += queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
+            queue_snapshots_at_exit(&collector, &mut at_exit, &mut reporter);
         }
-        match receive(&mut channel, collector.pause()) {
+        match receive(&mut channel, &collector) {
             Received::Nothing => {}
             Received::Started(process) => program = open_process(process),
             Received::Snapshot => {
                 collector.poll();
-                for recorded in collector.recordings().into_iter().filter(|recorded| !recorded.has_ended) {
-                    reporter.queue(Task::Signalled(recorded.path));
-                }
+                let running = collector.rows().iter().filter(|row| row.end == ProcessEnd::Running);
+                running
+                    .for_each(|row| reporter.queue(Task::Signalled(Subject::of(row, collector.recording()))));
             }
             Received::Ended(process, status) => {
                 collector.poll();
+                if let Some(status) = status {
+                    collector.set_end(process, process_end(status));
+                }
                 pass_on(&mut collector, &voice, &mut reporter);
                 if wants(SnapshotOn::Exit) {
-                    queue_snapshots_at_exit(&collector, snapshots_at_exit, &mut reporter);
+                    queue_snapshots_at_exit(&collector, &mut at_exit, &mut reporter);
                 }
                 if let Some(ended) = reporter.finish() {
                     poll_until(&mut collector, &ended);
                 }
                 let outcome = Outcome { process, status, job };
-                let found = Found::by(&collector);
+                let rows = collector.rows().to_vec();
+                let recording = collector.recording().map(Path::to_owned);
                 // By another thread, because it reads a recording, which may take seconds.
-                let report = std::thread::scope(|threads| {
+                let held = std::thread::scope(|threads| {
                     let (ending, ended) = std::sync::mpsc::channel();
-                    let (found, outcome) = (&found, &outcome);
-                    let report = threads.spawn(move || {
+                    let (rows, recording, outcome) = (&rows, recording.as_deref(), &outcome);
+                    let held = threads.spawn(move || {
                         let _ending = ending;
-                        outcome::report(found, outcome)
+                        outcome::who_held_memory(rows, recording, outcome)
                     });
                     poll_until(&mut collector, &ended);
-                    report.join()
+                    held.join()
                 });
-                let (text, json) = report.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                voice.say(&text);
+                let held = held.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let place = outcome::end_recording(&mut collector, job);
+                let (text, json) = outcome::report(&Found::by(&collector, place), &outcome);
+                voice.say(&(held + &text));
                 voice.send(JSON, &json);
                 voice.send(DONE, &[]);
                 break;
             }
+            // A watcher was killed, and not the program.
+            Received::Gone if job.args.exec => break,
             Received::Gone => {
-                if let Some(program) = &program {
+                // Otherwise the command was killed between starting the program and reporting it.
+                if let Some(program) = program.or_else(|| find_program(&mut collector)) {
                     // Fails if it has ended.
                     let _ = pidfd_send_signal(program, Signal::KILL);
                 }
@@ -338,7 +370,18 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
     while collector.has_processes() || !writer.is_finished() {
         rest(&mut collector);
     }
-    outcome::remove_empty_folder(job);
+    outcome::end_recording(&mut collector, job);
+}
+
+/// Waits for a moment until the program that the command started begins to record.
+fn find_program(collector: &mut Collector) -> Option<OwnedFd> {
+    for _ in 0..MAX_POLLS_FOR_PROGRAM {
+        if let Some(program) = collector.first_process() {
+            return open_process(program);
+        }
+        rest(collector);
+    }
+    None
 }
 
 /// Polls until a thread has ended: until it has dropped the other end of `ended`.
@@ -350,7 +393,7 @@ fn poll_until(collector: &mut Collector, ended: &Receiver<()>) {
 
 /// Waits until the next poll, and polls.
 fn rest(collector: &mut Collector) {
-    std::thread::sleep(collector.pause());
+    collector.wait(None);
     collector.poll();
 }
 
@@ -367,25 +410,32 @@ fn pass_on(collector: &mut Collector, voice: &Voice, reporter: &mut Reporter) {
         ));
     }
     for failed in collector.take_failed_requests() {
-        reporter.queue(Task::OutOfMemory(failed));
+        let row = collector.rows().iter().find(|row| Some(row.number) == failed.process);
+        let subject = row.map(|row| Subject::of(row, collector.recording()));
+        reporter.queue(Task::OutOfMemory(failed, subject));
     }
 }
 
-/// Queues the snapshots of processes that have ended since the first `done` of them. Returns how many.
-fn queue_snapshots_at_exit(collector: &Collector, done: usize, reporter: &mut Reporter) -> usize {
-    let ended: Vec<_> =
-        collector.recordings().into_iter().filter(|recorded| recorded.has_ended).skip(done).collect();
-    let count = ended.len();
-    ended.into_iter().for_each(|recorded| reporter.queue(Task::AtTheEnd(recorded.path)));
-    count
+/// Queues the snapshots at the end of the processes that have ended, but for those in `done`.
+fn queue_snapshots_at_exit(collector: &Collector, done: &mut HashSet<u32>, reporter: &mut Reporter) {
+    for row in collector.rows() {
+        if row.end != ProcessEnd::Running && done.insert(row.number) {
+            reporter.queue(Task::AtTheEnd(Subject::of(row, collector.recording())));
+        }
+    }
 }
 
-/// Waits for a message from the command, for `pause` at most.
-fn receive(channel: &mut UnixStream, pause: Duration) -> Received {
-    let mut poll = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let timeout = libc::timespec { tv_sec: 0, tv_nsec: pause.as_nanos().min(999_999_999) as libc::c_long };
-    // SAFETY: one structure and a timeout, which exist until the call returns.
-    if unsafe { libc::ppoll(&mut poll, 1, &timeout, std::ptr::null()) } <= 0 {
+fn process_end(status: ExitStatus) -> ProcessEnd {
+    match (status.code(), std::os::unix::process::ExitStatusExt::signal(&status)) {
+        (Some(code), _) => ProcessEnd::Code(code),
+        (None, Some(signal)) => ProcessEnd::Signal(signal),
+        (None, None) => ProcessEnd::Ended,
+    }
+}
+
+/// Waits for a message from the command, until the next poll is due.
+fn receive(channel: &mut UnixStream, collector: &Collector) -> Received {
+    if !collector.wait(Some(channel.as_raw_fd())) {
         return Received::Nothing;
     }
     let mut kind = [0];
@@ -404,8 +454,12 @@ fn receive(channel: &mut UnixStream, pause: Duration) -> Received {
             if kind == STARTED {
                 return Received::Started(process);
             }
-            let status = std::os::unix::process::ExitStatusExt::from_raw(i32::from_le_bytes([e, f, g, h]));
-            Received::Ended(process, status)
+            let status = i32::from_le_bytes([e, f, g, h]);
+            let is_known = status != UNKNOWN_STATUS;
+            Received::Ended(
+                process,
+                is_known.then(|| std::os::unix::process::ExitStatusExt::from_raw(status)),
+            )
         }
     }
 }

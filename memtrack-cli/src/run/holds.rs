@@ -5,7 +5,7 @@ use crate::args::RulesArgs;
 use crate::ownership::read_rules;
 use memtrack_core::analysis::holds::{HoldsQuery, WhoHolds};
 use memtrack_core::snapshot::pytorch::LoadOptions;
-use memtrack_core::snapshot::recording::older_parts;
+use memtrack_core::snapshot::recording::{ProcessChoice, older_parts};
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::Path;
@@ -17,15 +17,16 @@ const MAX_RECORDING_BYTES: u64 = 64 << 20;
 /// The time limit for symbolization.
 const SYMBOL_TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// Returns the paragraph about a recording; `None` if the recording has no memory or cannot be read.
-pub(crate) fn who_held(recording: &Path, was_killed: bool) -> Option<String> {
+/// Returns the paragraph about the process with this number; `shown` is the path that the recording will have. `None` if the recording has no memory or cannot be read.
+pub(crate) fn who_held(recording: &Path, shown: &Path, process: u32, was_killed: bool) -> Option<String> {
     let parts = older_parts(recording);
     let sizes = parts.iter().map(|path| path.as_path()).chain([recording]);
     let bytes: u64 = sizes.map(|path| path.metadata().map_or(0, |data| data.len())).sum();
     if bytes > MAX_RECORDING_BYTES {
-        return Some(format!("memtrack: who held the memory: memtrack summary {}\n", recording.display()));
+        return Some(format!("memtrack: who held the memory: memtrack summary {}\n", shown.display()));
     }
-    let snapshot = Snapshot::open(recording, LoadOptions::default()).ok()?.snapshot;
+    let options = LoadOptions::new().process(ProcessChoice::Number(process));
+    let snapshot = Snapshot::open(recording, options).ok()?.snapshot;
     // Errors in a rules file are ignored here: every report prints them.
     let rules = read_rules(&RulesArgs::default()).unwrap_or_default();
     let query =

@@ -65,30 +65,38 @@ pub(super) fn variables_of_service() -> Vec<&'static str> {
 /// A closed standard error stays `/dev/null`, since messages of memtrack in the program would otherwise go into the first
 /// file that the program opens.
 pub(crate) fn pass_on(command: &mut Command) {
-    let found = STATE.load(Ordering::Relaxed);
-    if found == 0 {
-        return;
+    if STATE.load(Ordering::Relaxed) != 0 {
+        // SAFETY: the function may run after a fork: it takes no lock, allocates no memory, and only makes system calls.
+        unsafe { command.pre_exec(restore) };
     }
-    let restore = move || {
-        let is_set = |what| found & what != 0;
-        // SAFETY: all calls are allowed between fork and exec, and nothing uses these descriptors until the program runs:
-        // std's descriptors have higher numbers.
-        unsafe {
-            for (ignored, signal) in [(PIPE_IGNORED, libc::SIGPIPE), (CHILD_IGNORED, libc::SIGCHLD)] {
-                if is_set(ignored) && libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            for (closed, descriptor) in
-                [(STDIN_CLOSED, libc::STDIN_FILENO), (STDOUT_CLOSED, libc::STDOUT_FILENO)]
-            {
-                if is_set(closed) {
-                    libc::close(descriptor);
-                }
+}
+
+/// Restores the state that the command was started with, just before the program is executed in this process.
+pub(super) fn restore_for_exec() -> io::Result<()> {
+    if !ignores_pipe() {
+        // SAFETY: the default action, which the runtime has changed.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    restore()
+}
+
+fn restore() -> io::Result<()> {
+    let found = STATE.load(Ordering::Relaxed);
+    let is_set = |what| found & what != 0;
+    // SAFETY: all calls are allowed between fork and exec, and nothing uses these descriptors until the program runs: std's
+    // descriptors have higher numbers.
+    unsafe {
+        for (ignored, signal) in [(PIPE_IGNORED, libc::SIGPIPE), (CHILD_IGNORED, libc::SIGCHLD)] {
+            if is_set(ignored) && libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
             }
         }
-        Ok(())
-    };
-    // SAFETY: the closure may run after a fork: it takes no lock, allocates no memory, and only makes system calls.
-    unsafe { command.pre_exec(restore) };
+        for (closed, descriptor) in [(STDIN_CLOSED, libc::STDIN_FILENO), (STDOUT_CLOSED, libc::STDOUT_FILENO)]
+        {
+            if is_set(closed) {
+                libc::close(descriptor);
+            }
+        }
+    }
+    Ok(())
 }

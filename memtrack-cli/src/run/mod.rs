@@ -2,11 +2,13 @@
 //!
 //! - `program`, `library`, `inherited`: what is checked and prepared before the program starts
 //! - `wait`: starts the program, waits for it as a shell does, and forwards signals
+//! - `exec`: the command becomes the program, and another process waits for it
 //! - `collector`: the process that writes the recordings, and the channel to it
 //! - `reporter`: snapshots and reports while the program runs; `kept`: which snapshots stay
 //! - `outcome`: the report at the end; `holds`: who held the memory
 
 pub(crate) mod collector;
+pub(crate) mod exec;
 pub(crate) mod holds;
 pub(crate) mod inherited;
 mod kept;

@@ -1,108 +1,104 @@
-//! The report at the end of a run: where the recordings are, and which programs were not recorded.
+//! The report at the end of a run: where the recording is, and which programs were not recorded.
 
 use super::collector::Job;
 use super::holds::who_held;
 use crate::answers::{self, RecordingAnswer, RunAnswer};
 use memtrack_core::__ReplacingFile as ReplacingFile;
-use memtrack_core::__collector::{Collector, Recorded};
+use memtrack_core::__collector::Collector;
 use memtrack_core::snapshot::recording::older_parts;
+use memtrack_core::snapshot::{ProcessEnd, ProcessRow, main_process};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::{fs, io};
 
+/// The maximum number of characters of a command line in a message.
+const MAX_COMMAND: usize = 60;
+
 /// How the program ended.
 pub(super) struct Outcome<'a> {
     pub(super) process: u32,
-    pub(super) status: ExitStatus,
+    /// `None` if it is not known.
+    pub(super) status: Option<ExitStatus>,
     pub(super) job: &'a Job,
 }
 
 /// What was recorded when the program ended.
 pub(super) struct Found {
-    recorded: Vec<Recorded>,
-    /// Whether any recorded process still runs.
-    is_growing: bool,
+    /// The recording; `None` if nothing was recorded.
+    recording: Option<PathBuf>,
+    /// A message about the recording's file.
+    note: Option<String>,
+    rows: Vec<ProcessRow>,
     /// How many programs and forked processes were beyond the limits.
     beyond_limits: [u64; 2],
     /// How many processes were not recorded because no memory was ready for them.
     without_memory: u64,
+    /// How many processes were not recorded because they are in another namespace of process ids.
+    in_other_namespaces: u64,
+    /// How many processes the file has no room for.
+    omitted: u64,
     /// How many programs cannot be preloaded, and how many lack the environment.
     unrecorded: [u64; 2],
 }
 
 impl Found {
-    pub(super) fn by(collector: &Collector) -> Self {
+    /// Returns what the collector has found; `place` is from [`end_recording`].
+    pub(super) fn by(collector: &Collector, (recording, note): (Option<PathBuf>, Option<String>)) -> Self {
         Self {
-            recorded: collector.recordings(),
-            is_growing: collector.has_processes(),
+            recording,
+            note,
+            rows: collector.rows().to_vec(),
             beyond_limits: collector.beyond_limits(),
             without_memory: collector.without_memory(),
+            in_other_namespaces: collector.in_other_namespaces(),
+            omitted: collector.omitted(),
             unrecorded: collector.unrecorded_programs(),
         }
     }
-}
 
-/// Removes the folder in which recordings grow, if nothing is left there.
-pub(super) fn remove_empty_folder(job: &Job) {
-    if job.folder.is_some() {
-        let _ = job.output.parent().map(fs::remove_dir);
+    /// Returns the number of recorded processes that still run.
+    fn running(&self) -> usize {
+        self.rows.iter().filter(|row| row.end == ProcessEnd::Running).count()
     }
 }
 
-/// The recordings of a run.
-struct Recordings {
-    /// The program's, if it allocated recorded memory.
-    own: Option<PathBuf>,
-    /// Those of programs that the process executed later.
-    later: Vec<PathBuf>,
-    /// Those of child processes.
-    children: Vec<PathBuf>,
-    /// The number of recorded processes that still run.
-    running: usize,
+/// Ends the recording and moves it to its folder, if no recorded process still runs. Returns its path, and a message if it is
+/// not what or where it should be.
+pub(super) fn end_recording(collector: &mut Collector, job: &Job) -> (Option<PathBuf>, Option<String>) {
+    let path = collector.recording().map(Path::to_owned);
+    if collector.has_processes() {
+        return (path, None);
+    }
+    let ended = collector.finish().err().map(|error| format!("the recording cannot be ended: {error}"));
+    let Some(folder) = &job.folder else { return (path, ended) };
+    let moved = path.map(|path| move_to(&path, folder));
+    // The folder stays if anything else is in it.
+    let _ = job.output.parent().map(fs::remove_dir);
+    match moved {
+        Some((path, note)) => (Some(path), ended.or(note)),
+        None => (None, ended),
+    }
 }
 
-impl Recordings {
-    fn of(found: &Found, job: &Job) -> Self {
-        let mut all = found.recorded.clone();
-        if let Some(folder) = &job.folder {
-            all.iter_mut()
-                .filter(|recorded| recorded.has_ended)
-                .for_each(|recorded| move_to(recorded, folder));
-            if !found.is_growing {
-                remove_empty_folder(job);
+/// Moves a recording, and its older parts, to a folder. What cannot be moved stays, which the returned message says.
+fn move_to(path: &Path, folder: &Path) -> (PathBuf, Option<String>) {
+    let mut note = None;
+    let mut place = path.to_owned();
+    for file in older_parts(path).iter().map(PathBuf::as_path).chain([path]) {
+        let Some(name) = file.file_name() else { continue };
+        let target = folder.join(name);
+        match move_file(file, &target) {
+            Ok(()) if file == path => place = target,
+            Ok(()) => {}
+            Err(error) => {
+                note = Some(format!("{} cannot be moved to {}: {error}", file.display(), folder.display()))
             }
         }
-        all.sort_by_key(|recorded| recorded.begun);
-        let running = all.iter().filter(|recorded| !recorded.has_ended && recorded.path.is_some()).count();
-        let (own, children): (Vec<Recorded>, Vec<Recorded>) =
-            all.into_iter().partition(|recorded| recorded.is_program);
-        let paths = |all: Vec<Recorded>| -> Vec<PathBuf> {
-            all.into_iter().filter_map(|recorded| recorded.path).collect()
-        };
-        let mut own = paths(own).into_iter();
-        Self { own: own.next(), later: own.collect(), children: paths(children), running }
     }
-
-    fn is_any(&self) -> bool {
-        self.own.is_some() || !self.children.is_empty()
-    }
-}
-
-/// Moves a recording, and its older parts, to a folder. What cannot be moved stays.
-fn move_to(recorded: &mut Recorded, folder: &Path) {
-    let Some(path) = recorded.path.clone() else { return };
-    for part in older_parts(&path) {
-        if let Some(name) = part.file_name() {
-            let _ = move_file(&part, &folder.join(name));
-        }
-    }
-    let Some(name) = path.file_name() else { return };
-    let target = folder.join(name);
-    if move_file(&path, &target).is_ok() {
-        recorded.path = Some(target);
-    }
+    (place, note)
 }
 
 fn move_file(from: &Path, to: &Path) -> io::Result<()> {
@@ -120,82 +116,93 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the report as text, and as JSON.
-pub(super) fn report(found: &Found, outcome: &Outcome<'_>) -> (String, Vec<u8>) {
-    let recordings = Recordings::of(found, outcome.job);
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = write_text(&mut text, &recordings, outcome);
-    let _ = write_unrecorded(&mut text, found, &recordings, outcome);
-    (text, json(&recordings, outcome))
+/// Returns who held the memory of the program, as text; empty if that is not known.
+pub(super) fn who_held_memory(
+    rows: &[ProcessRow],
+    recording: Option<&Path>,
+    outcome: &Outcome<'_>,
+) -> String {
+    let (Some(row), Some(recording)) = (main_row(rows), recording) else { return String::new() };
+    let was_killed =
+        row.pid == outcome.process && outcome.status.and_then(|status| status.signal()).is_some();
+    let shown = match (&outcome.job.folder, recording.file_name()) {
+        (Some(folder), Some(name)) => &folder.join(name),
+        _ => recording,
+    };
+    who_held(recording, shown, row.number, was_killed).unwrap_or_default()
 }
 
-fn write_text(text: &mut String, recordings: &Recordings, outcome: &Outcome<'_>) -> std::fmt::Result {
-    let Recordings { own, later, children, running } = recordings;
-    // The holders of memory come first, from one recording: that of the last program that the process executed, else the
-    // program's, else that of the first child.
-    let own_file = later.last().or(own.as_ref()).map(PathBuf::as_path);
-    if let Some(file) = own_file.or(children.first().map(PathBuf::as_path))
-        && let Some(held) = who_held(file, own_file.is_some() && outcome.status.signal().is_some())
-    {
-        text.push_str(&held);
-    }
-    if let Some(output) = own {
-        writeln!(text, "memtrack: recorded {}", output.display())?;
-    }
-    match later[..] {
-        [] => {}
-        [ref one] => writeln!(text, "memtrack: after exec: recorded {}", one.display())?,
-        [ref first, ..] => writeln!(
-            text,
-            "memtrack: after exec: {} programs recorded {} and others next to it",
-            later.len(),
-            first.display()
-        )?,
-    }
-    match children[..] {
-        [] if own.is_some() => {}
-        [] if outcome.job.sanitizer.is_some() => {
-            let name = outcome.job.name.to_string_lossy();
-            let sanitizer = outcome.job.sanitizer.unwrap_or_default();
-            writeln!(
-                text,
-                "memtrack: {name} was not recorded: it is built with {sanitizer}, whose runtime replaces the heap's \
-                 functions itself"
-            )?;
+/// Returns the process that reports are about.
+fn main_row(rows: &[ProcessRow]) -> Option<&ProcessRow> {
+    let main = main_process(rows)?;
+    rows.iter().find(|row| row.number == main)
+}
+
+/// Returns the report as text, and as JSON.
+pub(super) fn report(found: &Found, outcome: &Outcome<'_>) -> (String, Vec<u8>) {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut text, found, outcome);
+    let _ = write_unrecorded(&mut text, found, outcome);
+    (text, json(found, outcome))
+}
+
+fn write_text(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::fmt::Result {
+    let name = outcome.job.name.to_string_lossy();
+    match (&found.recording, main_row(&found.rows)) {
+        (Some(path), Some(main)) => {
+            let path = path.display();
+            let processes: BTreeSet<u32> = found.rows.iter().map(|row| row.pid).collect();
+            match (processes.len() - 1, found.rows.len()) {
+                (0, 1) => writeln!(text, "memtrack: recorded {path}")?,
+                (others, _) => {
+                    let command: String = main.short_command_line().chars().take(MAX_COMMAND).collect();
+                    let others = match others {
+                        0 => "what it was before",
+                        1 => "1 other process",
+                        _ => &format!("{others} other processes"),
+                    };
+                    writeln!(
+                        text,
+                        "memtrack: recorded {path}: process {}, {command}, and {others}; memtrack processes {path} lists them",
+                        main.pid
+                    )?;
+                }
+            }
         }
-        [] => {
-            let name = outcome.job.name.to_string_lossy();
+        _ if outcome.job.sanitizer.is_some() => writeln!(
+            text,
+            "memtrack: {name} was not recorded: it is built with {}, whose runtime replaces the heap's functions itself",
+            outcome.job.sanitizer.unwrap_or_default()
+        )?,
+        _ => {
             let more = if outcome.job.args.host { "" } else { "; --host records its heap" };
             writeln!(text, "memtrack: saw no CUDA allocation by {name}, so nothing was written{more}")?;
         }
-        [ref one] => writeln!(text, "memtrack: a child process recorded {}", one.display())?,
-        [ref first, ..] => writeln!(
-            text,
-            "memtrack: {} child processes recorded {} and others next to it",
-            children.len(),
-            first.display()
-        )?,
     }
-    match running {
+    if let Some(note) = &found.note {
+        writeln!(text, "memtrack: {note}")?;
+    }
+    let moves = match &outcome.job.folder {
+        Some(folder) => format!(", and is moved to {} when they have ended", folder.display()),
+        None => String::new(),
+    };
+    match found.running() {
         0 => Ok(()),
-        1 => writeln!(text, "memtrack: a recorded process still runs, and its recording goes on"),
-        more => writeln!(text, "memtrack: {more} recorded processes still run, and their recordings go on"),
+        1 => writeln!(text, "memtrack: a recorded process still runs, and the recording goes on{moves}"),
+        more => {
+            writeln!(text, "memtrack: {more} recorded processes still run, and the recording goes on{moves}")
+        }
     }
 }
 
 /// Writes which programs were not recorded.
-fn write_unrecorded(
-    text: &mut String,
-    found: &Found,
-    recordings: &Recordings,
-    outcome: &Outcome<'_>,
-) -> std::fmt::Result {
+fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::fmt::Result {
     let args = &outcome.job.args;
     let most = args.max_processes;
     let [programs, forks] = found.beyond_limits;
     if forks > 0 {
-        writeln!(text, "memtrack: {forks} forked processes left no recording: only the first 100 do")?;
+        writeln!(text, "memtrack: {forks} forked processes are not recorded: only the first 100 are")?;
     }
     match programs {
         0 => {}
@@ -207,14 +214,32 @@ fn write_unrecorded(
     }
     match found.without_memory {
         0 => {}
+        1 => {
+            writeln!(text, "memtrack: a process is not recorded, because no memory was ready for its events")?
+        }
+        more => writeln!(
+            text,
+            "memtrack: {more} processes are not recorded, because no memory was ready for their events"
+        )?,
+    }
+    match found.in_other_namespaces {
+        0 => {}
         1 => writeln!(
             text,
-            "memtrack: a process left no recording, because no memory was ready for its events"
+            "memtrack: a process is not recorded, because it is in another namespace of process ids"
         )?,
         more => writeln!(
             text,
-            "memtrack: {more} processes left no recording, because no memory was ready for their events"
+            "memtrack: {more} processes are not recorded, because they are in another namespace of process ids"
         )?,
+    }
+    if found.omitted > 0 {
+        let processes = if found.omitted == 1 { "process is" } else { "processes are" };
+        writeln!(
+            text,
+            "memtrack: {} {processes} not recorded: the recording has no room for more",
+            found.omitted
+        )?;
     }
     let [refused, without_library] = found.unrecorded;
     // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
@@ -225,7 +250,7 @@ fn write_unrecorded(
                    than glibc, built for another kind of processor, or setuid";
         write_times(text, refused, why)?;
     }
-    if args.host || !recordings.is_any() {
+    if args.host || found.recording.is_none() {
         let why = "because its environment was replaced by one without memtrack's LD_PRELOAD or MEMTRACK_RUN_MEMORY";
         write_times(text, without_library, why)?;
     }
@@ -240,20 +265,19 @@ fn write_times(text: &mut String, count: u64, why: &str) -> std::fmt::Result {
     }
 }
 
-fn json(recordings: &Recordings, outcome: &Outcome<'_>) -> Vec<u8> {
-    let file = |path: &Path| RecordingAnswer {
+fn json(found: &Found, outcome: &Outcome<'_>) -> Vec<u8> {
+    let file = |path: &PathBuf| RecordingAnswer {
         path: path.to_string_lossy().into_owned(),
         size_bytes: path.metadata().ok().map(|data| data.len()),
     };
-    let all = |paths: &[PathBuf]| paths.iter().map(|path| file(path)).collect();
     let answer = RunAnswer {
         program: outcome.job.name.to_string_lossy().into_owned(),
         process: outcome.process,
-        exit_code: outcome.status.code(),
-        signal: outcome.status.signal(),
-        recording: recordings.own.as_deref().map(file),
-        became: all(&recordings.later),
-        children: all(&recordings.children),
+        exit_code: outcome.status.and_then(|status| status.code()),
+        signal: outcome.status.and_then(|status| status.signal()),
+        recording: found.recording.as_ref().map(file),
+        processes: found.rows.iter().map(|row| row.pid).collect::<BTreeSet<_>>().len(),
+        main_process: main_row(&found.rows).map(|row| row.pid),
     };
     let mut content = Vec::new();
     // Writing to memory cannot fail.

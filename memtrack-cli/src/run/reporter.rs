@@ -11,7 +11,8 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::memory_in_use_text;
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::snapshot::pytorch::LoadOptions;
-use memtrack_core::snapshot::{ReadingMoment, Snapshot, SnapshotFiles};
+use memtrack_core::snapshot::recording::ProcessChoice;
+use memtrack_core::snapshot::{ProcessRow, ReadingMoment, Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -30,11 +31,29 @@ const UNTHROTTLED_REPORTS: u64 = 3;
 /// The maximum time for symbolization.
 const SYMBOL_TIME: Duration = Duration::from_millis(500);
 
-/// What to report; a path is that of the recording so far, `None` if nothing was recorded.
+/// What to report.
 pub(super) enum Task {
-    OutOfMemory(FailedRequest),
-    Signalled(Option<PathBuf>),
-    AtTheEnd(Option<PathBuf>),
+    OutOfMemory(FailedRequest, Option<Subject>),
+    Signalled(Subject),
+    AtTheEnd(Subject),
+}
+
+/// The process to report on.
+#[derive(Clone)]
+pub(super) struct Subject {
+    recording: PathBuf,
+    /// The number of the process in the recording.
+    pub(super) number: u32,
+    pub(super) pid: u32,
+    /// Whether it is the process that the command started.
+    pub(super) is_first: bool,
+}
+
+impl Subject {
+    pub(super) fn of(row: &ProcessRow, recording: Option<&Path>) -> Self {
+        let recording = recording.map(Path::to_owned).unwrap_or_default();
+        Self { recording, number: row.number, pid: row.pid, is_first: row.is_first }
+    }
 }
 
 /// The thread that reports.
@@ -72,7 +91,7 @@ impl Reporter {
     /// Queues a report.
     pub(super) fn queue(&mut self, task: Task) {
         let Some(tasks) = &self.tasks else { return };
-        if let Err(TrySendError::Full(Task::OutOfMemory(failed))) = tasks.try_send(task) {
+        if let Err(TrySendError::Full(Task::OutOfMemory(failed, _))) = tasks.try_send(task) {
             self.dropped[usize::from(is_device(&failed))].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -107,9 +126,10 @@ struct Work {
     voice: Voice,
     takes_snapshots_at_oom: bool,
     max_entries: u64,
-    /// The folder of the snapshots, if it is not that of the recordings.
+    /// The folder of the snapshots, if it is not that of the recording.
     folder: Option<PathBuf>,
-    processes: HashMap<PathBuf, ProcessReports>,
+    /// The reports by process id; 0 stands for processes of which nothing is recorded.
+    processes: HashMap<u32, ProcessReports>,
     /// As in [`Reporter`].
     dropped: Arc<[AtomicU64; 2]>,
 }
@@ -136,10 +156,9 @@ impl Work {
     fn run(mut self, queue: &Receiver<Task>) {
         for task in queue {
             match task {
-                Task::OutOfMemory(failed) => self.out_of_memory(failed.recording.as_deref(), &failed),
-                Task::Signalled(Some(path)) => self.write(&path, Reason::Signalled, None),
-                Task::AtTheEnd(Some(path)) => self.write(&path, Reason::AtTheEnd, None),
-                Task::Signalled(None) | Task::AtTheEnd(None) => {}
+                Task::OutOfMemory(failed, subject) => self.out_of_memory(subject.as_ref(), &failed),
+                Task::Signalled(subject) => self.write(&subject, Reason::Signalled, None),
+                Task::AtTheEnd(subject) => self.write(&subject, Reason::AtTheEnd, None),
             }
         }
         self.report_skipped();
@@ -149,13 +168,18 @@ impl Work {
         self.voice.say(&format!("memtrack: {message}\n"));
     }
 
-    fn out_of_memory(&mut self, path: Option<&Path>, failed: &FailedRequest) {
-        let state = self.processes.entry(path.map(Path::to_owned).unwrap_or_default()).or_default();
+    /// Returns the reports of a process.
+    fn reports_of(&mut self, subject: Option<&Subject>) -> &mut ProcessReports {
+        self.processes.entry(subject.map_or(0, |subject| subject.pid)).or_default()
+    }
+
+    fn out_of_memory(&mut self, subject: Option<&Subject>, failed: &FailedRequest) {
+        let wants_snapshot = self.takes_snapshots_at_oom && is_device(failed);
+        let state = self.reports_of(subject);
         let may_report = state.reports < UNTHROTTLED_REPORTS || state.report_pace.is_due();
         if !may_report {
             state.skipped_reports += 1;
         }
-        let wants_snapshot = self.takes_snapshots_at_oom && is_device(failed);
         let may_write =
             wants_snapshot && (state.tried_at_oom < MAX_SNAPSHOTS || state.snapshot_pace.is_due());
         if wants_snapshot {
@@ -166,25 +190,25 @@ impl Work {
             return;
         }
         let begun = Instant::now();
-        let snapshot = path.and_then(|path| read_until(path, Some(failed.ticks)));
+        let snapshot = subject.and_then(|subject| Self::read_until(subject, Some(failed.ticks)));
         if may_report {
-            self.report(path, failed, snapshot.as_ref());
+            self.report(subject, failed, snapshot.as_ref());
         }
-        if may_write && let Some(path) = path {
+        if may_write && let Some(subject) = subject {
             if let Some(snapshot) = &snapshot {
                 self.print_largest(failed, snapshot);
             }
-            self.write(path, Reason::OutOfMemory, Some(failed.ticks));
+            self.write(subject, Reason::OutOfMemory, Some(failed.ticks));
         }
-        let state = self.processes.entry(path.map(Path::to_owned).unwrap_or_default()).or_default();
+        let state = self.reports_of(subject);
         state.last_oom = Some(failed.ticks);
         state.report_pace.done(begun.elapsed());
         state.snapshot_pace.done(begun.elapsed());
     }
 
     /// Prints who held the memory when a request failed.
-    fn report(&mut self, path: Option<&Path>, failed: &FailedRequest, snapshot: Option<&Snapshot>) {
-        let state = self.processes.entry(path.map(Path::to_owned).unwrap_or_default()).or_default();
+    fn report(&mut self, subject: Option<&Subject>, failed: &FailedRequest, snapshot: Option<&Snapshot>) {
+        let state = self.reports_of(subject);
         state.reports += 1;
         let more = match std::mem::take(&mut state.skipped_reports) {
             0 => String::new(),
@@ -214,17 +238,20 @@ impl Work {
     }
 
     /// Writes the next snapshot of a process: its recording until these ticks.
-    fn write(&mut self, recording: &Path, reason: Reason, until: Option<u64>) {
-        let Some(mut snapshot) = read_until(recording, until) else { return };
+    fn write(&mut self, subject: &Subject, reason: Reason, until: Option<u64>) {
+        let Some(mut snapshot) = Self::read_until(subject, until) else { return };
         keep_newest(&mut snapshot, self.max_entries);
-        let state = self.processes.entry(recording.to_owned()).or_default();
+        let beside = match (&self.folder, subject.recording.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => subject.recording.clone(),
+        };
+        let state = self.reports_of(Some(subject));
         state.snapshots += 1;
         let number = state.snapshots;
-        let beside = match (&self.folder, recording.file_name()) {
-            (Some(folder), Some(name)) => folder.join(name),
-            _ => recording.to_owned(),
-        };
         let mut path: OsString = beside.into();
+        if !subject.is_first {
+            path.push(format!(".{}", subject.pid));
+        }
         path.push(format!(".{number}.pickle"));
         let path = PathBuf::from(path);
         let saved = snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
@@ -249,6 +276,18 @@ impl Work {
             Ok(()) => self.say(format_args!("{reason}: wrote {}{notes}", path.display())),
             Err(error) => self.say(format_args!("{reason}: cannot write {}: {error}{notes}", path.display())),
         }
+    }
+
+    /// Reads what a process recorded up to these ticks; `None` if it cannot be read.
+    fn read_until(subject: &Subject, ticks: Option<u64>) -> Option<Snapshot> {
+        let options = LoadOptions::new().process(ProcessChoice::Number(subject.number));
+        let mut snapshot = Snapshot::open(&subject.recording, options).ok()?.snapshot;
+        if let Some(ticks) = ticks {
+            restrict_to(&mut snapshot, ticks);
+        }
+        // It is complete for that moment.
+        snapshot.meta.complete = true;
+        Some(snapshot)
     }
 
     /// Prints how often memory ran out without a report or a snapshot.
@@ -277,15 +316,4 @@ impl Work {
 /// Returns whether the memory of a device, or pinned memory, was requested.
 fn is_device(failed: &FailedRequest) -> bool {
     failed.oom.device.is_accelerator() || failed.oom.device.is_pinned()
-}
-
-/// Reads a recording up to these ticks; `None` if it cannot be read.
-fn read_until(path: &Path, ticks: Option<u64>) -> Option<Snapshot> {
-    let mut snapshot = Snapshot::open(path, LoadOptions::default()).ok()?.snapshot;
-    if let Some(ticks) = ticks {
-        restrict_to(&mut snapshot, ticks);
-    }
-    // It is complete for that moment.
-    snapshot.meta.complete = true;
-    Some(snapshot)
 }

@@ -1,7 +1,8 @@
 //! Runs the program and waits for it as a shell does: signals sent to the command are forwarded to the program, and the
 //! program's exit status becomes the command's exit code.
 //!
-//! **Why not `exec` the program?** The command has to report the recordings when the program has ended.
+//! **Why not `exec` the program?** The command has to report the recording when the program has ended. For service managers,
+//! `exec` does that by another process.
 #![allow(unsafe_code)]
 
 use super::collector::CollectorProcess;

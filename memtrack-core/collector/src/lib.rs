@@ -1,16 +1,16 @@
 //! The command's part in `memtrack run`: reads what the programs of a run write into shared memory
-//! ([`Region`]), and writes the recordings.
+//! ([`Region`]), and writes the recording.
 //!
 //! A [`Collector`] is polled by the command while the program runs, and once more when it has ended. The memory of a program
 //! that was killed is still there then, so nothing is lost that a hook had written.
 //!
 //! - `process`: one recorded process: its tables, and what is drained from its pages
-//! - `recording`: its file, in parts if it has a limit
+//! - `recording`: the file of the run, in parts if it has a limit
 //! - `snapshot`: snapshots of a program that still runs
 //! - `system`: what the system knows about a process
 //!
 //! **How often is the memory polled?** Programs make no system call, so they cannot wake the command. It sleeps for a
-//! millisecond after events were found, and for up to 10 ms when there were none for a while.
+//! millisecond after events were found, and for up to 10 ms when there were none for a while. The end of a process wakes it.
 //!
 //! This package is part of `memtrack-core`; only the command uses it.
 #![cfg(target_os = "linux")]
@@ -20,21 +20,24 @@ mod recording;
 mod snapshot;
 mod system;
 
+use memtrack_model::snapshot::{ProcessEnd, ProcessRow};
 use memtrack_recorder::recorder::Options;
 use memtrack_recorder::shared_memory::{ProcessView, Region};
 use process::Process;
+use recording::RunFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use memtrack_recorder::recorder::Pace;
-pub use process::{FailedRequest, Recorded};
+pub use process::FailedRequest;
 pub use snapshot::{keep_newest, restrict_to};
+pub use system::exit_status;
 
-/// The number of free extents, of 64 KiB each, before any process is recorded …
-const FIRST_EXTENTS: usize = 16;
-/// … and from then on: 16 MiB.
+/// The number of free extents, of 64 KiB each, before any process is recorded. Of these, 12 are kept for processes that begin.
+const FIRST_EXTENTS: usize = 24;
+/// The number of free extents from then on: 16 MiB.
 const FREE_EXTENTS: usize = 256;
 
 /// The shortest and the longest time between two polls.
@@ -46,7 +49,7 @@ const RESIDENT_INTERVAL: Duration = Duration::from_millis(500);
 /// What is recorded, and where.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The file of the program's recording; the names of others are this name and a process id.
+    /// The file of the recording.
     pub output: PathBuf,
     /// The options with which the programs record.
     pub options: Options,
@@ -56,15 +59,14 @@ pub struct Settings {
     pub command: u32,
 }
 
-/// Reads the shared memory of a run and writes its recordings.
+/// Reads the shared memory of a run and writes its recording.
 #[derive(Debug)]
 pub struct Collector {
     region: Region,
     settings: Settings,
     /// The processes that use the region, by number.
     processes: BTreeMap<usize, Process>,
-    /// The recordings of processes that have ended.
-    ended: Vec<Recorded>,
+    file: RunFile,
     /// The pause before the next poll.
     pause: Duration,
     /// Whether any process was recorded so far.
@@ -86,11 +88,12 @@ impl Collector {
     /// Fails when the system has no memory for it.
     pub fn create(settings: Settings) -> io::Result<Self> {
         let region = Region::create(FIRST_EXTENTS, settings.command, settings.max_programs)?;
+        let file = RunFile::new(settings.output.clone(), settings.options.max_bytes);
         Ok(Self {
             region,
             settings,
             processes: BTreeMap::new(),
-            ended: Vec::new(),
+            file,
             pause: SHORTEST_PAUSE,
             is_recording: false,
             resident_read: Instant::now(),
@@ -114,6 +117,14 @@ impl Collector {
     /// Returns how long to wait before the next poll.
     pub fn pause(&self) -> Duration {
         self.pause
+    }
+
+    /// Waits until the next poll is due: until a process ends, or `other` is readable, or the [pause](Self::pause) is over.
+    /// Returns whether `other` is readable.
+    pub fn wait(&self, other: Option<i32>) -> bool {
+        let processes = self.processes.values().filter_map(Process::descriptor);
+        let descriptors: Vec<i32> = other.into_iter().chain(processes).collect();
+        system::wait(&descriptors, self.pause) && other.is_some()
     }
 
     /// Reads what was written since the last call, writes it to the recordings, and ends the recordings of processes that
@@ -151,7 +162,7 @@ impl Collector {
     /// Drains a process. Returns whether there was anything.
     fn drain(&mut self, view: &ProcessView, reads_resident: bool) -> bool {
         let process = self.processes.entry(view.number).or_insert_with(|| Process::new(view, &self.settings));
-        let any = process.drain(&self.region, view);
+        let any = process.drain(&self.region, view, &mut self.file);
         if any || reads_resident {
             process.read_resident(reads_resident);
         }
@@ -164,27 +175,25 @@ impl Collector {
 
     /// Ends the recordings of the processes that have ended, or that run another program now.
     fn end_processes(&mut self, views: &[ProcessView]) {
-        let is_replaced = |view: &ProcessView| {
-            let is_newer = |other: &&ProcessView| {
-                other.pid == view.pid && other.image != view.image && other.clock.0 > view.clock.0
-            };
-            views.iter().any(|other| is_newer(&other))
-        };
         let mut ended = BTreeSet::new();
         for view in views {
-            if is_replaced(view) || self.processes.get_mut(&view.number).is_some_and(Process::has_ended) {
+            if is_replaced(view, views)
+                || self.processes.get_mut(&view.number).is_some_and(Process::has_ended)
+            {
                 ended.insert(view.number);
             }
         }
         if ended.is_empty() {
             return;
         }
-        // Queried again, because the processes may have taken more memory before they ended.
-        for view in self.region.processes().iter().filter(|view| ended.contains(&view.number)) {
+        // Queried again, because the processes may have taken more memory before they ended, or have executed a program that
+        // has ended too.
+        let views = self.region.processes();
+        for view in views.iter().filter(|view| ended.contains(&view.number)) {
             // What was written between the last drain and the end; and once more for requests that failed just before it.
             self.drain(view, false);
             self.drain(view, false);
-            self.end(view);
+            self.end(view, is_replaced(view, &views));
         }
     }
 
@@ -196,15 +205,15 @@ impl Collector {
         };
         let vanished = self.processes.iter().filter(|(number, process)| !is_there(**number, process));
         let vanished: Vec<usize> = vanished.map(|(number, _)| *number).collect();
-        let removed = vanished.iter().filter_map(|number| self.processes.remove(number));
-        self.ended.extend(removed.map(|process| process.recorded()).filter(|ended| ended.path.is_some()));
+        for process in vanished.iter().filter_map(|number| self.processes.remove(number)).collect::<Vec<_>>()
+        {
+            process.vanish(&mut self.file);
+        }
     }
 
-    fn end(&mut self, view: &ProcessView) {
+    fn end(&mut self, view: &ProcessView, is_replaced: bool) {
         if let Some(process) = self.processes.remove(&view.number) {
-            let (recorded, message) = process.finish(&self.region, view);
-            self.ended.push(recorded);
-            self.messages.extend(message);
+            self.messages.extend(process.finish(&self.region, view, is_replaced, &mut self.file));
         }
         self.region.free_process(view);
     }
@@ -235,6 +244,16 @@ impl Collector {
         self.region.without_memory()
     }
 
+    /// Returns the number of processes that were not recorded because they are in another namespace of process ids.
+    pub fn in_other_namespaces(&self) -> u64 {
+        self.region.in_other_namespaces()
+    }
+
+    /// Returns the id of the process that the command started, if it has begun to record and still runs.
+    pub fn first_process(&self) -> Option<u32> {
+        self.processes.values().find_map(Process::first_pid)
+    }
+
     /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started
     /// without the library in their environment.
     pub fn unrecorded_programs(&self) -> [u64; 2] {
@@ -246,9 +265,46 @@ impl Collector {
         !self.processes.is_empty()
     }
 
-    /// Returns the recordings so far: those of processes that have ended, then those of others.
-    pub fn recordings(&self) -> Vec<Recorded> {
-        let running = self.processes.values().map(Process::recorded);
-        self.ended.iter().cloned().chain(running).collect()
+    /// Returns the path of the recording; `None` if nothing was recorded so far.
+    pub fn recording(&self) -> Option<&Path> {
+        self.file.path()
     }
+
+    /// Returns the recorded processes so far, by number.
+    pub fn rows(&self) -> &[ProcessRow] {
+        self.file.rows()
+    }
+
+    /// Returns how many processes were left out of the recording because it has too many.
+    pub fn omitted(&self) -> u64 {
+        self.file.omitted()
+    }
+
+    /// Notes how the process that the command started has ended.
+    pub fn set_end(&mut self, pid: u32, end: ProcessEnd) {
+        let is_it = |row: &&ProcessRow| row.pid == pid && row.is_first;
+        let last = self.rows().iter().filter(is_it).max_by_key(|row| row.begun_ticks);
+        let Some(number) = last.filter(|row| row.end != ProcessEnd::Running).map(|row| row.number) else {
+            return;
+        };
+        if let Err(error) = self.file.update(number, |row| row.end = end) {
+            self.messages.push(format!("the end of process {pid} is not recorded: {error}"));
+        }
+    }
+
+    /// Ends the file, after all processes have ended.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.file.finish()
+    }
+}
+
+/// Returns whether the process runs another program now.
+fn is_replaced(view: &ProcessView, views: &[ProcessView]) -> bool {
+    let is_newer = |other: &ProcessView| {
+        other.pid == view.pid && other.image != view.image && other.clock.0 > view.clock.0
+    };
+    views.iter().any(is_newer)
 }

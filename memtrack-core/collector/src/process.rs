@@ -1,19 +1,19 @@
-//! One recorded process: the tables to which its events refer, and its recording.
+//! One recorded process: the tables to which its events refer, and its part of the run's file.
 
 use crate::Settings;
-use crate::recording::Recording;
+use crate::recording::RunFile;
 use crate::system::SystemProcess;
 use memtrack_model::OutOfMemory;
-use memtrack_model::event::{DeviceId, Event, ScopeId, StackId, ThreadId};
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    CountedPeak, DeviceStatistics, DriverReading, Folded, Marks, Module, ReadingMoment, Sampling, Scope,
-    ScopeSum, ScopeSums, Thread,
+    CountedPeak, DeviceStatistics, DriverReading, Folded, Marks, Module, ProcessEnd, ProcessRow,
+    ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
 };
 use memtrack_recorder::recorder::{Sums, device_of, meta_of_process, statistics_of, ticks};
 use memtrack_recorder::shared_memory::log::ReadRecord;
 use memtrack_recorder::shared_memory::{Counter, EventPage, LogState, ProcessView, Region};
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// A recorded process, as far as it was drained.
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Process {
     system: SystemProcess,
     pid: u32,
-    is_program: bool,
+    row: ProcessRow,
     settings: Settings,
     clock: (u64, u64),
     /// The numbers of events that were read of pages that are still in use.
@@ -35,9 +35,16 @@ pub(crate) struct Process {
     /// Whether a reading is not written yet.
     has_new_reading: bool,
     sums_written: Instant,
-    recording: Option<Recording>,
+    /// The number of the process in the file; `None` as long as it has no events.
+    number: Option<u32>,
     /// The number of events that were read, by device.
     events: BTreeMap<DeviceId, u64>,
+    /// The bytes that the process holds on all devices, without what sampling omits.
+    held_bytes: i64,
+    /// When the process was last seen to run, or has recorded its newest event: ticks.
+    seen_ticks: u64,
+    /// When the end of the process was noticed: ticks; 0 before.
+    ended_ticks: u64,
     resident_bytes: u64,
     resident_read: Option<Instant>,
     /// The binary because of which calls of the driver bypass the hook.
@@ -75,26 +82,11 @@ impl Rows {
     }
 }
 
-/// The recording of a process.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// The process id.
-    pub pid: u32,
-    /// Whether it is the process that the command started.
-    pub is_program: bool,
-    /// The file; `None` if nothing was recorded.
-    pub path: Option<PathBuf>,
-    /// Whether the process has ended.
-    pub has_ended: bool,
-    /// When it began: ticks of the recorder's clock.
-    pub begun: u64,
-}
-
 /// A request for memory that failed in a recorded process.
 #[derive(Clone, Debug)]
 pub struct FailedRequest {
-    /// The recording so far; `None` if nothing was recorded.
-    pub recording: Option<PathBuf>,
+    /// The number of the process in the file; `None` if nothing was recorded.
+    pub process: Option<u32>,
     /// The request.
     pub oom: OutOfMemory,
     /// The time after the request: ticks of the recorder's clock.
@@ -106,10 +98,18 @@ pub struct FailedRequest {
 impl Process {
     pub(crate) fn new(view: &ProcessView, settings: &Settings) -> Self {
         let is_started = view.pid == settings.command || view.parent == settings.command;
+        let row = ProcessRow {
+            pid: view.pid,
+            parent: view.parent,
+            is_forked: view.is_forked,
+            is_first: is_started && !view.is_forked,
+            begun_ticks: view.clock.0,
+            ..ProcessRow::default()
+        };
         Self {
             system: SystemProcess::open(view.pid),
             pid: view.pid,
-            is_program: is_started && !view.is_forked,
+            row,
             settings: settings.clone(),
             clock: view.clock,
             read: BTreeMap::new(),
@@ -120,8 +120,11 @@ impl Process {
             driver: BTreeMap::new(),
             has_new_reading: false,
             sums_written: Instant::now(),
-            recording: None,
+            number: None,
             events: BTreeMap::new(),
+            held_bytes: 0,
+            seen_ticks: view.clock.0,
+            ended_ticks: 0,
             resident_bytes: 0,
             resident_read: None,
             bypass: None,
@@ -137,8 +140,26 @@ impl Process {
         (self.pid, self.clock) == (view.pid, view.clock)
     }
 
+    /// Returns the process id, if this is the process that the command started.
+    pub(crate) fn first_pid(&self) -> Option<u32> {
+        self.row.is_first.then_some(self.pid)
+    }
+
+    /// Returns the descriptor that becomes readable when the process ends, if there is one.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
+        self.system.descriptor()
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.system.has_ended()
+        let now = ticks();
+        let has_ended = self.system.has_ended();
+        if !has_ended {
+            self.seen_ticks = now;
+        }
+        if has_ended && self.ended_ticks == 0 {
+            self.ended_ticks = now;
+        }
+        has_ended
     }
 
     /// Reads how much of the process is in memory, if that `is_due` or was not read for a while: a reading takes some
@@ -155,22 +176,22 @@ impl Process {
     }
 
     /// Writes what the process has written since the last call. Returns whether there were events.
-    pub(crate) fn drain(&mut self, region: &Region, view: &ProcessView) -> bool {
+    pub(crate) fn drain(&mut self, region: &Region, view: &ProcessView, file: &mut RunFile) -> bool {
         // Their events were written before the records, so that this call or an earlier one reads them.
         let failed = std::mem::take(&mut self.new_failed);
-        let any = self.write_new(region, view);
+        let any = self.write_new(region, view, file);
         self.failed.extend(failed);
         any
     }
 
-    fn write_new(&mut self, region: &Region, view: &ProcessView) -> bool {
+    fn write_new(&mut self, region: &Region, view: &ProcessView, file: &mut RunFile) -> bool {
         let mut pages = Vec::new();
         region.take_events(view, &mut self.read, &mut pages);
         // Afterwards, so that no event refers to a record that is missing.
         for record in region.take_records(view, &mut self.log) {
             self.add(record);
         }
-        let is_waiting = self.recording.is_none() || self.rows.are_empty() && !self.has_new_reading;
+        let is_waiting = self.number.is_none() || self.rows.are_empty() && !self.has_new_reading;
         if self.has_failed {
             // Rows that cannot be written are not kept either.
             self.rows = Rows::default();
@@ -183,14 +204,30 @@ impl Process {
         let mut events: Vec<Event> = pages.into_iter().flat_map(|EventPage { events }| events).collect();
         for event in &events {
             *self.events.entry(event.device).or_default() += 1;
+            self.add_held(event);
         }
         let any = !events.is_empty();
-        self.write(&mut events, view);
+        let written = self.write(&mut events, view, file);
+        self.note_failure(written);
         if self.sums_written.elapsed() >= SUMS_INTERVAL {
             self.sums_written = Instant::now();
-            self.write_sums(region, view);
+            let written = self.write_sums(region, view, file);
+            self.note_failure(written);
         }
         any
+    }
+
+    fn add_held(&mut self, event: &Event) {
+        self.seen_ticks = self.seen_ticks.max(event.ticks);
+        let bytes = i64::try_from(event.size_bytes).unwrap_or(i64::MAX);
+        match event.action {
+            Action::Alloc => self.held_bytes = self.held_bytes.saturating_add(bytes),
+            Action::Free | Action::FreeCompleted if !event.flags.contains(EventFlags::UNKNOWN_BLOCK) => {
+                self.held_bytes = self.held_bytes.saturating_sub(bytes);
+            }
+            _ => {}
+        }
+        self.row.held_bytes = self.row.held_bytes.max(self.held_bytes.max(0) as u64);
     }
 
     fn add(&mut self, record: ReadRecord) {
@@ -207,6 +244,7 @@ impl Process {
                     self.rows.modules.push(module);
                 }
             }
+            ReadRecord::CommandLine(arguments) => self.row.arguments = arguments,
             ReadRecord::Driver(reading) => {
                 self.driver.insert((reading.device, reading.moment), reading);
                 self.has_new_reading = true;
@@ -216,58 +254,53 @@ impl Process {
             ReadRecord::Mark(ticks, thread, name) => self.rows.marks.push(ticks, thread, &name),
             ReadRecord::Bypass(owner) => self.bypass = Some(owner),
             ReadRecord::OutOfMemory(oom, ticks, scope) => {
-                self.new_failed.push(FailedRequest { recording: None, oom, ticks, scope });
+                self.new_failed.push(FailedRequest { process: None, oom, ticks, scope });
             }
         }
     }
 
-    fn write(&mut self, events: &mut [Event], view: &ProcessView) {
+    fn write(&mut self, events: &mut [Event], view: &ProcessView, file: &mut RunFile) -> io::Result<()> {
         let rows = std::mem::take(&mut self.rows);
-        let written = match &mut self.recording {
-            Some(recording) => recording.append(rows, events),
-            None => self.create(view).and_then(|mut recording| {
-                let written = recording.append(rows, events);
-                self.recording = Some(recording);
-                written
-            }),
-        };
-        let written = written.and_then(|()| match &mut self.recording {
-            Some(recording) if std::mem::take(&mut self.has_new_reading) => {
-                recording.append_driver(&self.driver.values().copied().collect::<Vec<_>>())
-            }
-            _ => Ok(()),
-        });
-        self.note_failure(written);
+        let Some(number) = self.number_in(file, view)? else { return Ok(()) };
+        file.append(number, rows, events)?;
+        if std::mem::take(&mut self.has_new_reading) {
+            file.append_driver(number, &self.driver.values().copied().collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the process in the file, to which it is added the first time; `None` if the file has too many.
+    fn number_in(&mut self, file: &mut RunFile, view: &ProcessView) -> io::Result<Option<u32>> {
+        if self.number.is_none() {
+            self.row.program.clone_from(&self.program);
+            let meta = meta_of_process(&self.settings.options, &self.program, self.pid);
+            self.number = file.begin(self.row.clone(), meta, self.clock, view.start_ticks)?;
+            // What has no number is not written.
+            self.has_failed = self.number.is_none();
+        }
+        Ok(self.number)
     }
 
     /// Writes the sums so far, for readers of a recording whose end is never written.
-    fn write_sums(&mut self, region: &Region, view: &ProcessView) {
+    fn write_sums(&mut self, region: &Region, view: &ProcessView, file: &mut RunFile) -> io::Result<()> {
+        let Some(number) = self.number else { return Ok(()) };
         let end = self.end(region, view);
-        if let Some(recording) = &mut self.recording {
-            let written = recording.append_sums(&end);
-            self.note_failure(written);
-        }
+        self.add_counted_peak(&end);
+        file.append_sums(number, &end)?;
+        file.update(number, |row| row.held_bytes = self.row.held_bytes)
     }
 
-    fn note_failure(&mut self, written: std::io::Result<()>) {
+    /// Corrects the bytes held by the recorder's own count, which includes what sampling omits.
+    fn add_counted_peak(&mut self, end: &End) {
+        let counted = end.counted_peak.map_or(0, |peak| peak.bytes);
+        self.row.held_bytes = self.row.held_bytes.max(counted);
+    }
+
+    fn note_failure(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             self.has_failed = true;
-            let process = self.pid;
-            self.messages.push(format!("the recording of process {process} ends here: {error}"));
+            self.messages.push(format!("the recording ends here: {error}"));
         }
-    }
-
-    fn create(&self, view: &ProcessView) -> std::io::Result<Recording> {
-        let meta = meta_of_process(&self.settings.options, &self.program, self.pid);
-        Recording::create(
-            &self.settings.output,
-            self.is_program,
-            self.pid,
-            &meta,
-            self.clock,
-            self.settings.options.max_bytes,
-            view.start_ticks,
-        )
     }
 
     /// Returns the binary because of which calls of the driver bypass the hook, if the process has loaded the driver; once.
@@ -275,22 +308,40 @@ impl Process {
         if region.is_bypassed(view) { self.bypass.take() } else { None }
     }
 
-    /// Ends the recording: everything was drained, and the process writes no more. Returns it, and a message if that failed.
-    pub(crate) fn finish(mut self, region: &Region, view: &ProcessView) -> (Recorded, Option<String>) {
-        let mut recorded = self.recorded();
-        recorded.has_ended = true;
-        if let Some(recording) = self.recording.take().filter(|_| !self.has_failed) {
-            let end = self.end(region, view);
-            let rows = std::mem::take(&mut self.rows);
-            if let Err(error) = recording.finish(rows, &end) {
-                let process = self.pid;
-                return (
-                    recorded,
-                    Some(format!("the recording of process {process} cannot be ended: {error}")),
-                );
-            }
+    /// Ends the recording: everything was drained, and the process writes no more. Returns a message if that failed.
+    pub(crate) fn finish(
+        mut self,
+        region: &Region,
+        view: &ProcessView,
+        is_replaced: bool,
+        file: &mut RunFile,
+    ) -> Option<String> {
+        let number = self.number?;
+        let end = self.end(region, view);
+        self.add_counted_peak(&end);
+        let rows = std::mem::take(&mut self.rows);
+        let written = if self.has_failed { Ok(()) } else { file.end(number, rows, &end) };
+        let written = written.and_then(|()| {
+            let ended_ticks = if self.ended_ticks == 0 { ticks() } else { self.ended_ticks };
+            let process_end = if is_replaced { ProcessEnd::Replaced } else { self.system.end() };
+            file.update(number, |row| {
+                (row.end, row.seen_ticks, row.ended_ticks) = (process_end, self.seen_ticks, ended_ticks);
+                row.held_bytes = self.row.held_bytes;
+            })
+        });
+        let process = self.pid;
+        written.err().map(|error| format!("the recording of process {process} cannot be ended: {error}"))
+    }
+
+    /// Notes that the process has left the region, whose memory it has overwritten.
+    pub(crate) fn vanish(mut self, file: &mut RunFile) {
+        let end = if self.system.has_ended() { self.system.end() } else { ProcessEnd::Ended };
+        if let Some(number) = self.number {
+            // A failure was reported by the collector when it first happened.
+            let _ = file.update(number, |row| {
+                (row.end, row.seen_ticks, row.ended_ticks) = (end, self.seen_ticks, ticks());
+            });
         }
-        (recorded, None)
     }
 
     /// Returns what is known at the end, besides the events.
@@ -347,25 +398,13 @@ impl Process {
         sums.iter().enumerate().filter_map(of_slot).collect()
     }
 
-    /// Returns the recording so far.
-    pub(crate) fn recorded(&self) -> Recorded {
-        Recorded {
-            pid: self.pid,
-            is_program: self.is_program,
-            path: self.recording.as_ref().map(|recording| recording.path().to_owned()),
-            has_ended: false,
-            begun: self.clock.0,
-        }
-    }
-
     pub(crate) fn take_messages(&mut self) -> Vec<String> {
         std::mem::take(&mut self.messages)
     }
 
     pub(crate) fn take_failed_requests(&mut self) -> Vec<FailedRequest> {
         let mut failed = std::mem::take(&mut self.failed);
-        let recording = self.recorded().path;
-        failed.iter_mut().for_each(|failed| failed.recording.clone_from(&recording));
+        failed.iter_mut().for_each(|failed| failed.process = self.number);
         failed
     }
 }

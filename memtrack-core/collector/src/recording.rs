@@ -1,29 +1,57 @@
-//! The file of a recording. It contains what was drained, in the order in which it was; if it has a limit, it continues in a
-//! new part from time to time, which begins with all tables and the live blocks.
+//! The file of a run. It contains what was drained of each process, in the order in which it was; if it has a limit, it continues
+//! in a new part from time to time, which begins with the tables and the live blocks of each process that still runs.
 
 use crate::process::{End, Rows};
 use memtrack_file::part::Part;
 use memtrack_file::unfinished::{LiveState, count_event};
-use memtrack_file::{RecordingWriter, create_new_file};
+use memtrack_file::{RecordingWriter, create_private_file};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
-use memtrack_model::snapshot::{DeviceStatistics, DriverReading, Meta, Module, Scope, Thread};
+use memtrack_model::snapshot::{DeviceStatistics, DriverReading, Meta, Module, ProcessRow, Scope, Thread};
 use memtrack_recorder::recorder::parts::{PartFile, free_number, lock_new_file, remove_new_part};
 use memtrack_recorder::recorder::{Context, clock_now};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of programs that one process executes, each with a recording.
-const MAX_EXECUTED: u32 = 1000;
+/// The maximum number of processes in a file.
+const MAX_PROCESSES: usize = 4096;
 
-/// An open recording.
+/// The file of a run, which is created when the first process has recorded something.
 #[derive(Debug)]
-pub(crate) struct Recording {
+pub(crate) struct RunFile {
     path: PathBuf,
+    max_bytes: Option<u64>,
+    open: Option<OpenFile>,
+    /// The rows of all processes, in the order of their numbers.
+    rows: Vec<ProcessRow>,
+    /// What is kept of processes that still run.
+    recordings: BTreeMap<u32, Recording>,
+    has_failed: bool,
+    /// Whether the end mark was written.
+    is_finished: bool,
+    /// How many processes were left out because there were too many, or because they began after the end.
+    omitted: u64,
+}
+
+#[derive(Debug)]
+struct OpenFile {
     writer: RecordingWriter<PartFile>,
-    /// Present if the recording has a limit.
-    parts: Option<Parts>,
+    /// The number of the process to which what is written belongs.
+    selected: u32,
+    /// Present if the file has a limit.
+    part: Option<Part>,
+    /// The bytes at the beginning of the part that repeat what is in earlier parts.
+    head_bytes: u64,
+}
+
+/// What is kept of a process while it runs.
+#[derive(Debug)]
+struct Recording {
+    meta: Meta,
+    clock: (u64, u64),
+    /// Present if the file has a limit.
+    tables: Option<Tables>,
     /// Present if parts begin with the live blocks, or if only live blocks have stacks.
     live: Option<Live>,
     /// Whether only live blocks have stacks, and not events.
@@ -39,13 +67,11 @@ struct Live {
     early_frees: HashMap<(DeviceId, u64), u64>,
 }
 
-/// What the next part begins with.
+/// What a process has in the next part.
 #[derive(Debug)]
-struct Parts {
-    meta: Meta,
-    clock: (u64, u64),
-    part: Part,
-    head_bytes: u64,
+struct Tables {
+    /// The number of the part in which the process began.
+    first: u64,
     newest_ticks: u64,
     counts: HashMap<DeviceId, DeviceStatistics>,
     stacks: Vec<(StackId, Vec<u64>)>,
@@ -54,149 +80,271 @@ struct Parts {
     scopes: Vec<(ScopeId, Scope)>,
 }
 
-impl Recording {
-    /// Creates the file: `output` for the program itself if that is free, otherwise a name beside it.
+impl RunFile {
+    pub(crate) fn new(path: PathBuf, max_bytes: Option<u64>) -> Self {
+        Self {
+            path,
+            max_bytes,
+            open: None,
+            rows: Vec::new(),
+            recordings: BTreeMap::new(),
+            has_failed: false,
+            is_finished: false,
+            omitted: 0,
+        }
+    }
+
+    /// Returns the path of the file; `None` if nothing was recorded.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        (!self.rows.is_empty()).then_some(&self.path)
+    }
+
+    /// Returns the processes so far.
+    pub(crate) fn rows(&self) -> &[ProcessRow] {
+        &self.rows
+    }
+
+    /// Returns how many processes were left out because there were too many.
+    pub(crate) fn omitted(&self) -> u64 {
+        self.omitted
+    }
+
+    /// Adds a process, and returns its number; `None` if there are too many. The number in `row` is ignored.
     ///
     /// # Errors
-    /// Fails when no file can be created.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn create(
-        output: &Path,
-        is_program: bool,
-        pid: u32,
-        meta: &Meta,
+    /// Fails when the file cannot be created or written.
+    pub(crate) fn begin(
+        &mut self,
+        row: ProcessRow,
+        meta: Meta,
         clock: (u64, u64),
-        max_bytes: Option<u64>,
         since_ticks: u64,
-    ) -> io::Result<Self> {
-        let (path, file) = create_file(output, is_program, pid)?;
-        let part = max_bytes.map(|_| {
-            let (recording, number) = (RandomState::new().hash_one(&path), free_number(&path));
+    ) -> io::Result<Option<u32>> {
+        if self.rows.len() >= MAX_PROCESSES || self.is_finished {
+            self.omitted += 1;
+            return Ok(None);
+        }
+        if self.open.is_none() {
+            let open =
+                self.create(row.pid, &meta, clock, since_ticks).inspect_err(|_| self.has_failed = true)?;
+            self.open = Some(open);
+        }
+        let number = self.rows.len() as u32 + 1;
+        let removes_stacks = meta.context == Context::State.name();
+        let part = self.open.as_ref().and_then(|open| open.part.as_ref());
+        let tables = part.map(|part| Tables::new(part.number, since_ticks));
+        let live = (tables.is_some() || removes_stacks).then(Live::default);
+        let part =
+            part.map(|part| Part { first: part.number, since_ticks, devices: Vec::new(), ..part.clone() });
+        if let Some(open) = &mut self.open {
+            // By its row, which is written first.
+            open.selected = number;
+        }
+        self.rows.push(ProcessRow { number, ..row });
+        self.recordings.insert(number, Recording { meta: meta.clone(), clock, tables, live, removes_stacks });
+        let row = self.rows[number as usize - 1].clone();
+        self.write(number, |writer, _| {
+            writer.process(&row)?;
+            writer.meta(&meta)?;
+            writer.clock(clock)?;
+            part.map_or(Ok(()), |part| writer.part(&part))
+        })?;
+        Ok(Some(number))
+    }
+
+    /// Creates the file; if another command records into it, a file beside it whose name ends in the process id.
+    fn create(&mut self, pid: u32, meta: &Meta, clock: (u64, u64), since_ticks: u64) -> io::Result<OpenFile> {
+        let mut beside = self.path.as_os_str().to_owned();
+        beside.push(format!(".{pid}"));
+        let file = match create_private_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.path = beside.into();
+                create_private_file(&self.path)
+            }
+            created => created,
+        };
+        let file =
+            file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())))?;
+        // Other commands see that it is in use.
+        lock_new_file(&file);
+        let part = self.max_bytes.map(|_| {
+            let (recording, number) = (RandomState::new().hash_one(&self.path), free_number(&self.path));
             Part { recording, number, first: number, since_ticks, ..Part::default() }
         });
-        let mut writer = RecordingWriter::new(PartFile::first(file, max_bytes)?, meta, clock)?;
-        let parts = match part {
-            Some(part) => {
-                writer.part(&part)?;
-                Some(Parts::new(meta.clone(), clock, part))
-            }
-            None => None,
+        let mut writer = RecordingWriter::new_run(PartFile::first(file, self.max_bytes)?, meta, clock)?;
+        if let Some(part) = &part {
+            writer.part(part)?;
+        }
+        Ok(OpenFile { writer, selected: 0, part, head_bytes: 0 })
+    }
+
+    /// Writes something of a process. After an error, nothing more is written.
+    fn write(
+        &mut self,
+        number: u32,
+        write: impl FnOnce(&mut RecordingWriter<PartFile>, &mut Recording) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (Some(open), Some(recording)) = (&mut self.open, self.recordings.get_mut(&number)) else {
+            return Ok(());
         };
-        let removes_stacks = meta.context == Context::State.name();
-        let live = (parts.is_some() || removes_stacks).then(Live::default);
-        Ok(Self { path, writer, parts, live, removes_stacks })
+        if self.has_failed {
+            return Ok(());
+        }
+        let is_selected = std::mem::replace(&mut open.selected, number) == number;
+        let written = open.writer.write_together(|writer| {
+            if !is_selected {
+                writer.select_process(number)?;
+            }
+            write(writer, recording)
+        });
+        written.inspect_err(|_| self.has_failed = true)
     }
 
-    /// Returns the path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends rows, and then events that may refer to them.
+    /// Appends rows of a process, and then events that may refer to them.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
-    pub(crate) fn append(&mut self, rows: Rows, events: &mut [Event]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, number: u32, rows: Rows, events: &mut [Event]) -> io::Result<()> {
         self.begin_part_if_due()?;
-        write_rows(&mut self.writer, &rows)?;
-        if let Some(live) = &mut self.live {
-            live.add(events);
-        }
-        if self.removes_stacks {
-            events.iter_mut().for_each(|event| event.stack = StackId::NONE);
-        }
-        if !events.is_empty() {
-            self.writer.write_together(|writer| {
+        self.write(number, |writer, recording| {
+            write_rows(writer, &rows)?;
+            if let Some(live) = &mut recording.live {
+                live.add(events);
+            }
+            if recording.removes_stacks {
+                events.iter_mut().for_each(|event| event.stack = StackId::NONE);
+            }
+            if !events.is_empty() {
                 writer.events(events)?;
-                writer.clock(clock_now())
-            })?;
-        }
-        if let Some(parts) = &mut self.parts {
-            parts.add(rows, events);
-        }
-        Ok(())
+                writer.clock(clock_now())?;
+            }
+            if let Some(tables) = &mut recording.tables {
+                tables.add(rows, events);
+            }
+            Ok(())
+        })
     }
 
     /// Appends the readings of the driver, which replace earlier ones.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
-    pub(crate) fn append_driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
-        self.writer.driver(readings)
+    pub(crate) fn append_driver(&mut self, number: u32, readings: &[DriverReading]) -> io::Result<()> {
+        self.write(number, |writer, _| writer.driver(readings))
     }
 
-    /// Appends the sums so far, which replace earlier ones.
+    /// Appends the sums of a process so far, which replace earlier ones.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
-    pub(crate) fn append_sums(&mut self, sums: &End) -> io::Result<()> {
-        if let Some(sums) = &sums.scope_sums {
-            self.writer.scope_sums(sums)?;
-        }
-        self.writer.counted_peak(sums.counted_peak.as_ref())
+    pub(crate) fn append_sums(&mut self, number: u32, sums: &End) -> io::Result<()> {
+        self.write(number, |writer, _| {
+            if let Some(sums) = &sums.scope_sums {
+                writer.scope_sums(sums)?;
+            }
+            writer.counted_peak(sums.counted_peak.as_ref())
+        })
+    }
+
+    /// Changes the row of a process, and writes it if that makes a difference.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub(crate) fn update(&mut self, number: u32, change: impl FnOnce(&mut ProcessRow)) -> io::Result<()> {
+        let Some(row) = self.rows.get_mut((number as usize).wrapping_sub(1)) else { return Ok(()) };
+        let before = row.clone();
+        change(row);
+        let row = row.clone();
+        let Some(open) = self.open.as_mut().filter(|_| row != before && !self.has_failed) else {
+            return Ok(());
+        };
+        open.selected = number;
+        open.writer.process(&row).inspect_err(|_| self.has_failed = true)
+    }
+
+    /// Ends the recording of a process.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub(crate) fn end(&mut self, number: u32, rows: Rows, end: &End) -> io::Result<()> {
+        let written = self.write(number, |writer, recording| {
+            write_rows(writer, &rows)?;
+            writer.clock(clock_now())?;
+            let (sampling, peak) = (end.sampling.as_ref(), end.counted_peak.as_ref());
+            writer.end_tables(&end.driver, sampling, peak, &end.folded, end.scope_sums.as_ref())?;
+            if let Some(live) = recording.live.as_ref().filter(|_| recording.removes_stacks) {
+                let (blocks, segments) = live.state.sorted();
+                writer.live(&blocks, &segments)?;
+            }
+            writer.statistics(&end.devices)
+        });
+        self.recordings.remove(&number);
+        written
+    }
+
+    /// Ends the file: all processes have ended.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.is_finished = true;
+        let open = self.open.take().filter(|_| !self.has_failed);
+        open.map_or(Ok(()), |open| open.writer.done().map(drop))
     }
 
     fn begin_part_if_due(&mut self) -> io::Result<()> {
-        let Some(parts) = &mut self.parts else { return Ok(()) };
-        let file = self.writer.output_mut();
-        if file.due_bytes().is_none_or(|due| file.written() < due.max(2 * parts.head_bytes)) {
-            return Ok(());
-        }
-        let next = parts.next_part();
-        let mut writer = RecordingWriter::new(file.next(&self.path)?, &parts.meta, parts.clock)?;
-        let live = self.live.get_or_insert_default();
-        let begun = parts.write_head(&mut writer, &next, live).and_then(|()| {
-            self.writer.next_part(next.number)?;
-            writer.output_mut().take_place(self.writer.output_mut(), next.number - 1, &self.path)
-        });
-        begun.inspect_err(|_| remove_new_part(&self.path))?;
-        parts.head_bytes = writer.output_mut().written();
-        parts.part = next;
-        self.writer = writer;
-        Ok(())
+        let Some(open) = self.open.as_mut().filter(|_| !self.has_failed) else { return Ok(()) };
+        let file = open.writer.output_mut();
+        let is_due = file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * open.head_bytes));
+        let Some(part) = open.part.clone().filter(|_| is_due) else { return Ok(()) };
+        self.begin_part(part).inspect_err(|_| {
+            self.has_failed = true;
+            remove_new_part(&self.path);
+        })
     }
 
-    /// Ends the recording.
-    ///
-    /// # Errors
-    /// Fails when the file cannot be written.
-    pub(crate) fn finish(mut self, rows: Rows, end: &End) -> io::Result<()> {
-        let writer = &mut self.writer;
-        write_rows(writer, &rows)?;
-        writer.clock(clock_now())?;
-        let (sampling, peak) = (end.sampling.as_ref(), end.counted_peak.as_ref());
-        writer.end_tables(&end.driver, sampling, peak, &end.folded, end.scope_sums.as_ref())?;
-        match &self.live {
-            Some(live) if self.removes_stacks => {
-                let (blocks, segments) = live.state.sorted();
-                self.writer.finish(&blocks, &segments, &end.devices).map(drop)
+    fn begin_part(&mut self, part: Part) -> io::Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(first) = self.recordings.values().next() else { return Ok(()) };
+        let file = open.writer.output_mut().next(&self.path)?;
+        let mut writer = RecordingWriter::new_run(file, &first.meta, first.clock)?;
+        let newest = self.recordings.values().filter_map(|recording| recording.tables.as_ref());
+        let since_ticks = newest.map(|tables| tables.newest_ticks).max().unwrap_or(part.since_ticks);
+        let part = Part { number: part.number + 1, since_ticks, is_exact: true, ..part };
+        writer.part(&part)?;
+        for row in &self.rows {
+            writer.process(row)?;
+            if let Some(recording) = self.recordings.get(&row.number) {
+                recording.write_head(&mut writer, &part)?;
             }
-            _ => self.writer.finish_from_events(&end.devices).map(drop),
         }
+        open.writer.next_part(part.number)?;
+        writer.output_mut().take_place(open.writer.output_mut(), part.number - 1, &self.path)?;
+        open.head_bytes = writer.output_mut().written();
+        open.selected = self.rows.len() as u32;
+        (open.writer, open.part) = (writer, Some(part));
+        Ok(())
     }
 }
 
-/// Creates a new file for a process, and locks it, so that other commands know that it is in use.
-fn create_file(output: &Path, is_program: bool, pid: u32) -> io::Result<(PathBuf, std::fs::File)> {
-    let with_suffix = |suffix: String| {
-        let mut name = output.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let own = is_program.then(|| output.to_owned());
-    let numbered = (1..MAX_EXECUTED).map(|count| with_suffix(format!(".{pid}.{count}")));
-    let names = own.into_iter().chain([with_suffix(format!(".{pid}"))]).chain(numbered);
-    for path in names {
-        match create_new_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
-            Ok(file) => {
-                lock_new_file(&file);
-                return Ok((path, file));
-            }
-        }
+impl Recording {
+    /// Writes the state of a process at the beginning of a part.
+    fn write_head(&self, writer: &mut RecordingWriter<PartFile>, part: &Part) -> io::Result<()> {
+        let (Some(tables), Some(live)) = (&self.tables, &self.live) else { return Ok(()) };
+        writer.meta(&self.meta)?;
+        writer.clock(self.clock)?;
+        let mut devices: Vec<_> = tables.counts.values().copied().collect();
+        devices.sort_by_key(|counts| counts.device);
+        let (first, since_ticks) = (tables.first, tables.newest_ticks);
+        writer.part(&Part { first, since_ticks, devices, ..part.clone() })?;
+        writer.modules(&tables.modules)?;
+        write_stacks(writer, &tables.stacks)?;
+        writer.scopes(&tables.scopes)?;
+        writer.threads(&tables.threads)?;
+        let (blocks, segments) = live.state.sorted();
+        writer.opening(&blocks, &segments)?;
+        writer.clock(clock_now())
     }
-    Err(io::Error::other(format!("{} and all names beside it are taken", output.display())))
 }
 
 fn write_rows(writer: &mut RecordingWriter<PartFile>, rows: &Rows) -> io::Result<()> {
@@ -253,14 +401,11 @@ impl Live {
     }
 }
 
-impl Parts {
-    fn new(meta: Meta, clock: (u64, u64), part: Part) -> Self {
+impl Tables {
+    fn new(first: u64, since_ticks: u64) -> Self {
         Self {
-            meta,
-            clock,
-            newest_ticks: part.since_ticks,
-            part,
-            head_bytes: 0,
+            first,
+            newest_ticks: since_ticks,
             counts: HashMap::new(),
             stacks: Vec::new(),
             threads: Vec::new(),
@@ -279,24 +424,6 @@ impl Parts {
             count_event(&mut self.counts, event);
             self.newest_ticks = self.newest_ticks.max(event.ticks);
         }
-    }
-
-    fn next_part(&self) -> Part {
-        let mut devices: Vec<_> = self.counts.values().copied().collect();
-        devices.sort_by_key(|counts| counts.device);
-        let part = self.part.clone();
-        Part { number: part.number + 1, since_ticks: self.newest_ticks, is_exact: true, devices, ..part }
-    }
-
-    fn write_head(&self, writer: &mut RecordingWriter<PartFile>, part: &Part, live: &Live) -> io::Result<()> {
-        writer.part(part)?;
-        writer.modules(&self.modules)?;
-        write_stacks(writer, &self.stacks)?;
-        writer.scopes(&self.scopes)?;
-        writer.threads(&self.threads)?;
-        let (blocks, segments) = live.state.sorted();
-        writer.opening(&blocks, &segments)?;
-        writer.clock(clock_now())
     }
 }
 

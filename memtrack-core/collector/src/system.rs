@@ -1,9 +1,11 @@
 //! What the system knows about a process.
 #![allow(unsafe_code)]
 
+use memtrack_model::snapshot::ProcessEnd;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A process that may end at any time.
 #[derive(Debug)]
@@ -38,6 +40,35 @@ impl SystemProcess {
         self.has_ended
     }
 
+    /// Returns the descriptor that becomes readable when the process ends, if there is one.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
+        self.handle.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Returns how the process ended, which has ended, as far as the system says so: it knows until the parent has asked, and since
+    /// Linux 6.15 also afterwards.
+    pub(crate) fn end(&self) -> ProcessEnd {
+        let reaped = || self.handle.as_ref().and_then(exit_status);
+        // Its parent may ask for the status between the first two questions.
+        let status = reaped().or_else(|| self.status_of_zombie()).or_else(reaped);
+        let Some(status) = status else { return ProcessEnd::Ended };
+        if libc::WIFSIGNALED(status) {
+            ProcessEnd::Signal(libc::WTERMSIG(status))
+        } else {
+            ProcessEnd::Code(libc::WEXITSTATUS(status))
+        }
+    }
+
+    /// Returns the status of a process whose parent has not asked for it yet.
+    fn status_of_zombie(&self) -> Option<i32> {
+        // The status is shown as 0 to those who may not see it, and they may not read this link either.
+        std::fs::read_link(format!("/proc/{}/ns/user", self.pid)).ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        // The fields after the name begin with the third, and the status is the 52nd.
+        if fields.first() == Some(&"Z") { fields.get(49)?.parse().ok() } else { None }
+    }
+
     /// Returns the bytes of the process that are in memory; `None` if it has ended.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         let mut text = String::new();
@@ -50,11 +81,42 @@ impl SystemProcess {
     }
 }
 
+/// Waits until one of these descriptors is readable, for `pause` at most. Returns whether the first one is.
+pub(crate) fn wait(descriptors: &[i32], pause: Duration) -> bool {
+    let poll = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut all: Vec<libc::pollfd> = descriptors.iter().map(poll).collect();
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: pause.as_nanos().min(999_999_999) as libc::c_long };
+    // SAFETY: the structures and the timeout exist until the call returns.
+    let ready =
+        unsafe { libc::ppoll(all.as_mut_ptr(), all.len() as libc::nfds_t, &timeout, std::ptr::null()) };
+    ready > 0 && all.first().is_some_and(|first| first.revents != 0)
+}
+
 /// Returns whether the process of this descriptor has ended.
 fn is_readable(handle: &OwnedFd) -> bool {
     let mut poll = libc::pollfd { fd: handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which exists until the call returns.
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+/// Returns the status of a process that has ended and whose parent has asked for it, if this version of Linux keeps it (6.15).
+pub fn exit_status(handle: &OwnedFd) -> Option<i32> {
+    /// `struct pidfd_info` of Linux 6.13.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+    const EXIT: u64 = 1 << 3;
+    const _: () = assert!(size_of::<Info>() == 64);
+    let mut info = Info { mask: EXIT, ..Info::default() };
+    // SAFETY: the structure has the size that the number of the request contains, and exists until the call returns.
+    let result = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO as _, &mut info) };
+    (result == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
 
 fn last_error() -> i32 {

@@ -57,6 +57,9 @@ pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
 /// The end of a part that is followed by another part.
 pub(super) const NEXT: Kind = *b"NEXT";
 pub(super) const DONE: Kind = *b"DONE";
+/// A process of a run: its number, and unless only the number is given, its row as JSON, which replaces an earlier one. The
+/// chunks that follow are of this process.
+pub(super) const PROCESS: Kind = *b"PROC";
 
 /// The bytes of a file so far, and their limit: a file may unpack to 16 MiB plus 32 times its stored bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,6 +145,18 @@ pub(super) fn read(
     budget: &mut Budget,
     raw: &mut Vec<u8>,
 ) -> io::Result<ReadOutcome> {
+    read_if(input, position, budget, raw, |_| true)
+}
+
+/// Reads the next chunk like [`read`] if its kind is `wanted`. Any other chunk is passed over, with an empty payload, and its
+/// checksum is not computed.
+pub(super) fn read_if(
+    input: &mut impl Read,
+    position: &mut u64,
+    budget: &mut Budget,
+    raw: &mut Vec<u8>,
+    wanted: impl FnOnce(Kind) -> bool,
+) -> io::Result<ReadOutcome> {
     let mut head = Vec::with_capacity(HEAD_BYTES);
     input.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     *position += head.len() as u64;
@@ -156,6 +171,17 @@ pub(super) fn read(
         && if flags == FLAG_LZ4 { stored_bytes < raw_bytes } else { flags == 0 && stored_bytes == raw_bytes };
     if !plausible {
         return Ok(ReadOutcome::Damaged);
+    }
+    let kind = [head[0], head[1], head[2], head[3]];
+    if !wanted(kind) {
+        raw.clear();
+        let skipped = io::copy(&mut input.by_ref().take(stored_bytes as u64), &mut io::sink())?;
+        *position += skipped;
+        return Ok(match skipped == stored_bytes as u64 {
+            _ if !budget.try_add(raw_bytes, stored_bytes) => ReadOutcome::Damaged,
+            true => ReadOutcome::Chunk(kind),
+            false => ReadOutcome::Cut,
+        });
     }
     // The buffer grows with the bytes that exist, not with the declared length.
     let mut stored = Vec::new();
@@ -179,7 +205,7 @@ pub(super) fn read(
     } else {
         *raw = stored;
     }
-    Ok(ReadOutcome::Chunk([head[0], head[1], head[2], head[3]]))
+    Ok(ReadOutcome::Chunk(kind))
 }
 
 #[cfg(test)]

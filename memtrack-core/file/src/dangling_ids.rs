@@ -10,10 +10,12 @@ const MAX_HOLES: usize = 1 << 16;
 const MAX_SCOPE_DEPTH: u32 = 4096;
 
 /// Returns the rows indexed by id, with the default for each missing row; row 0 always exists. Of two rows with the same
-/// id, the later one is used. Counts the dropped rows.
-pub(super) fn index_by_id<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T> {
-    let bound = MAX_HOLES + 16 * rows.len();
+/// id, the later one is used. Counts the dropped rows. `room` is the number of rows that may still be missing in the tables of
+/// all processes.
+pub(super) fn index_by_id<T: Default>(rows: Vec<(u32, T)>, room: &mut usize, dropped: &mut u64) -> Vec<T> {
+    let bound = MAX_HOLES.min(*room) + 16 * rows.len();
     let highest = rows.iter().map(|row| row.0 as usize).filter(|&id| id < bound).max().unwrap_or(0);
+    *room = room.saturating_sub((highest + 1).saturating_sub(rows.len()));
     let mut table: Vec<T> = std::iter::repeat_with(T::default).take(highest + 1).collect();
     for (id, row) in rows {
         match table.get_mut(id as usize) {
@@ -138,7 +140,7 @@ mod tests {
     fn rows_are_stored_by_id_and_implausible_ids_are_dropped() {
         let mut dropped = 0;
         assert_eq!(
-            index_by_id(vec![(3, 'c'), (1, 'a'), (u32::MAX, 'z')], &mut dropped),
+            index_by_id(vec![(3, 'c'), (1, 'a'), (u32::MAX, 'z')], &mut { usize::MAX }, &mut dropped),
             ['\0', 'a', '\0', 'c']
         );
         assert_eq!(dropped, 1);

@@ -12,7 +12,7 @@
 //!
 //! - writing: `writer` (while a program runs), `snapshot_writer` (a complete recording), `part` (recordings in several
 //!   files), `replacing_file`.
-//! - reading: `reader`, then `dangling_ids`; `unfinished` derives the state at the end of a recording that was cut off;
+//! - reading: `reader`, then `dangling_ids`; `processes`: which processes of a run are read, `merge`: all of them as one; `unfinished` derives the state at the end of a recording that was cut off;
 //!   `read_report`: which part of a file was read.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
 //!   names of files beside another file.
@@ -23,9 +23,11 @@ pub mod binary_id;
 mod chunk;
 mod compression;
 mod dangling_ids;
+mod merge;
 pub mod operators;
 pub mod part;
 mod payload;
+mod processes;
 mod read_report;
 mod reader;
 mod replacing_file;
@@ -36,10 +38,12 @@ mod varint;
 mod writer;
 
 pub use compression::Compression;
+pub use merge::merge;
 pub use part::older_parts;
+pub use processes::{ProcessChoice, read_processes};
 pub use read_report::{ReadReport, RecordingError};
-pub use reader::{Content, read, read_meta, read_packed};
-pub use replacing_file::{ReplacingFile, create_file, create_new_file};
+pub use reader::{Content, PackedInput, read, read_choice, read_each, read_meta};
+pub use replacing_file::{ReplacingFile, create_file, create_new_file, create_private_file};
 pub use snapshot_writer::write;
 pub use tagged::tagged_path;
 pub use writer::RecordingWriter;
@@ -47,5 +51,8 @@ pub use writer::RecordingWriter;
 /// The first eight bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"MEMTRACK";
 
-/// The version that this build writes, and the newest version that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest version that this build reads, which it writes for a run of several processes.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The version of a recording of one process.
+pub const PROCESS_VERSION: u32 = 1;

@@ -1,6 +1,7 @@
 //! The result of reading besides the snapshot: the reason why a file could not be read at all ([`RecordingError`]), or
 //! which part of the file was read ([`ReadReport`]).
 
+use memtrack_model::snapshot::ProcessRow;
 use std::{fmt, io};
 
 /// The reason why a recording could not be read.
@@ -24,7 +25,17 @@ pub enum RecordingError {
         /// The size of the file.
         file_bytes: u64,
     },
+    /// The run has no such process.
+    NoProcess {
+        /// The process id or name that was asked for.
+        wanted: String,
+        /// The processes of the run: process id and command line.
+        processes: Vec<(u32, String)>,
+    },
 }
+
+/// The number of processes that an error names.
+const MAX_NAMED: usize = 8;
 
 impl fmt::Display for RecordingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,6 +56,17 @@ impl fmt::Display for RecordingError {
                 "a PyTorch snapshot in a recording that is cut or damaged (the last {lost_bytes} of {file_bytes} bytes \
                  are lost), and such a one cannot be read in part: convert the snapshot again"
             ),
+            Self::NoProcess { wanted, processes } => {
+                write!(f, "no process with the id or name {wanted}; the run has ")?;
+                for (at, (pid, command)) in processes.iter().take(MAX_NAMED).enumerate() {
+                    let command: String = command.chars().take(60).collect();
+                    write!(f, "{}{pid} ({command})", if at == 0 { "" } else { ", " })?;
+                }
+                match processes.len().saturating_sub(MAX_NAMED) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
         }
     }
 }
@@ -88,6 +110,10 @@ pub struct ReadReport {
     pub continues_elsewhere: bool,
     /// Whether the live blocks at the end were computed from the events, because the recorder could not write them.
     pub replayed: bool,
+    /// The processes of a run, by number; empty for the recording of one process.
+    pub processes: Vec<ProcessRow>,
+    /// The numbers of the processes that the snapshot contains; empty for the recording of one process.
+    pub chosen: Vec<u32>,
 }
 
 impl ReadReport {

@@ -3,19 +3,24 @@
 //! replaces ids of missing rows.
 
 use super::chunk::{self, Budget, ReadOutcome};
+use super::merge::merge;
 use super::part::{OpeningState, Part};
 use super::payload;
+use super::processes::{ProcessChoice, Rows};
 use super::varint::Malformed;
-use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, dangling_ids, unfinished};
+use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION, ReadReport, RecordingError, dangling_ids, unfinished};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{
-    Clock, DriverReading, Meta, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread,
+    Clock, DriverReading, Meta, Module, NamesPiece, ProcessEnd, ProcessRow, Scope, ScopeSums, Snapshot,
+    Thread,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 
 /// The maximum number of rows of the stack table that a file may leave empty.
 const MAX_EMPTY_STACKS: usize = 1 << 20;
+/// The maximum number of rows of the tables of scopes and threads, of all processes, that a file may leave empty.
+const MAX_EMPTY_IDS: usize = 1 << 20;
 
 /// The content of a file.
 #[derive(Debug)]
@@ -37,32 +42,64 @@ pub fn read_meta(mut input: impl Read) -> Option<Meta> {
     }
 }
 
-/// Reads a recording up to its last complete chunk. The events are sorted by ticks; events with equal ticks are in the
-/// order in which they were written.
+/// Reads a recording up to its last complete chunk; of the recording of a run, the program's process. The events are sorted by
+/// ticks; events with equal ticks are in the order in which they were written.
 ///
 /// # Errors
 /// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
 /// damaged after its header is not an error: the report names the missing part.
 pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
-    read_packed(input, || u64::MAX)
+    read_choice(input, &ProcessChoice::Program, &|| u64::MAX)
 }
 
-/// Reads a recording like [`read`], from a file that is compressed as a whole. `packed_bytes` returns the number of
-/// compressed bytes read so far, which limits the unpacked size; anything beyond the limit counts as damaged.
+/// Returns the number of bytes that were read so far from a file that is compressed as a whole.
+pub type PackedInput<'a> = &'a dyn Fn() -> u64;
+
+/// Reads a recording like [`read`], but these processes of a run. `packed_bytes` limits the unpacked size of a compressed file;
+/// anything beyond the limit counts as damaged.
+///
+/// # Errors
+/// Fails like [`read`], and if a run has no such process.
+pub fn read_choice(
+    input: impl Read,
+    choice: &ProcessChoice,
+    packed_bytes: PackedInput<'_>,
+) -> Result<(Content, ReadReport), RecordingError> {
+    let (states, mut report) = read_states(input, choice.only_number(), packed_bytes)?;
+    let content = states.finish(choice, &mut report)?;
+    Ok((content, report))
+}
+
+/// Reads all processes of a run, each with a snapshot of its own. The recording of one process has a row with the number 1; a file
+/// with a snapshot from PyTorch has none.
 ///
 /// # Errors
 /// Fails like [`read`].
-pub fn read_packed(
+pub fn read_each(
+    input: impl Read,
+    packed_bytes: PackedInput<'_>,
+) -> Result<(Vec<(ProcessRow, Snapshot)>, ReadReport), RecordingError> {
+    let (states, mut report) = read_states(input, None, packed_bytes)?;
+    let snapshots = states.finish_each(&mut report);
+    Ok((snapshots, report))
+}
+
+/// Reads the chunks of all processes, or of the one with the number `only`.
+fn read_states(
     mut input: impl Read,
-    packed_bytes: impl Fn() -> u64,
-) -> Result<(Content, ReadReport), RecordingError> {
+    only: Option<u32>,
+    packed_bytes: PackedInput<'_>,
+) -> Result<(States, ReadReport), RecordingError> {
     check_header(&mut input)?;
-    let mut state = State::default();
+    let mut states = States::default();
     let mut report = ReadReport { file_bytes: 16, ..ReadReport::default() };
     let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
     let whole_bytes = loop {
         let start = position;
-        let kind = match chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
+        // What is common to all processes, and what is of the process.
+        let is_other = only.is_some_and(|only| states.current != 0 && states.current != only);
+        let wanted = |kind| !is_other || matches!(kind, chunk::PROCESS | chunk::NEXT | chunk::DONE);
+        let kind = match chunk::read_if(&mut input, &mut position, &mut budget, &mut raw, wanted)? {
             ReadOutcome::End | ReadOutcome::Cut => break start,
             ReadOutcome::Damaged => {
                 report.damaged = true;
@@ -81,6 +118,7 @@ pub fn read_packed(
         if kind == chunk::NEXT {
             report.chunks += 1;
             report.parts += 1;
+            states.current = 0;
             let end = position;
             match check_header(&mut input) {
                 Ok(()) => position += 16,
@@ -93,7 +131,10 @@ pub fn read_packed(
             }
             continue;
         }
-        match state.add(kind, &raw) {
+        if !wanted(kind) {
+            continue;
+        }
+        match states.add(kind, &raw) {
             Ok(true) => report.chunks += 1,
             Ok(false) => report.unknown_chunks += 1,
             Err(Malformed) => {
@@ -104,14 +145,45 @@ pub fn read_packed(
     };
     report.file_bytes = position + io::copy(&mut input, &mut io::sink())?;
     report.lost_bytes = report.file_bytes - whole_bytes;
-    let content = match state.pytorch.take() {
-        Some(pickle) => Content::Pytorch(pickle),
-        None => Content::Recording(Box::new(state.finish(&mut report))),
+    Ok((states, report))
+}
+
+/// Reads the rows of the processes of a run, and passes over everything else. Empty for any other file, and as far as the
+/// input can be read.
+///
+/// # Errors
+/// Fails when `input` cannot be read.
+pub(super) fn read_rows(mut input: impl Read) -> io::Result<Vec<ProcessRow>> {
+    let is_run = match read_header(&mut input) {
+        Ok(version) => version > PROCESS_VERSION,
+        Err(RecordingError::Io(error)) => return Err(error),
+        Err(_) => false,
     };
-    Ok((content, report))
+    let mut rows = Rows::default();
+    if !is_run {
+        return Ok(rows.into_rows());
+    }
+    let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
+    loop {
+        let wanted = |kind| kind == chunk::PROCESS;
+        match chunk::read_if(&mut input, &mut position, &mut budget, &mut raw, wanted)? {
+            ReadOutcome::Chunk(chunk::PROCESS) if rows.add(&raw).is_err() => break,
+            ReadOutcome::Chunk(chunk::NEXT) if check_header(&mut input).is_err() => break,
+            ReadOutcome::Chunk(chunk::DONE) | ReadOutcome::End | ReadOutcome::Cut | ReadOutcome::Damaged => {
+                break;
+            }
+            ReadOutcome::Chunk(_) => {}
+        }
+    }
+    Ok(rows.into_rows())
 }
 
 fn check_header(input: &mut impl Read) -> Result<(), RecordingError> {
+    read_header(input).map(drop)
+}
+
+/// Returns the version of the format.
+fn read_header(input: &mut impl Read) -> Result<u32, RecordingError> {
     let mut header = Vec::with_capacity(16);
     input.by_ref().take(16).read_to_end(&mut header)?;
     if header.is_empty() {
@@ -127,20 +199,109 @@ fn check_header(input: &mut impl Read) -> Result<(), RecordingError> {
         return Err(RecordingError::Header);
     }
     match u32::from_le_bytes([text[8], text[9], text[10], text[11]]) {
-        1..=FORMAT_VERSION => Ok(()),
+        version @ 1..=FORMAT_VERSION => Ok(version),
         version => Err(RecordingError::Version(version)),
     }
 }
 
-/// The content of the chunks so far.
+/// The content of the chunks so far, by process.
+#[derive(Default)]
+struct States {
+    /// The state of each process. The number 0 has what is before the first process: in a recording of one process, that is
+    /// everything.
+    states: BTreeMap<u32, State>,
+    rows: Rows,
+    /// The process to which the next chunk belongs.
+    current: u32,
+    /// What all processes together may still leave empty.
+    room: Room,
+}
+
+/// The rows of tables that a file may still leave empty: they take memory, and no bytes in the file.
+struct Room {
+    stacks: usize,
+    ids: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { stacks: MAX_EMPTY_STACKS, ids: MAX_EMPTY_IDS }
+    }
+}
+
+impl States {
+    /// Adds one payload; returns `false` for an unknown kind.
+    fn add(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
+        if kind == chunk::PROCESS {
+            self.current = self.rows.add(raw)?;
+            return Ok(true);
+        }
+        self.states.entry(self.current).or_default().add(kind, raw, &mut self.room)
+    }
+
+    fn finish(mut self, choice: &ProcessChoice, report: &mut ReadReport) -> Result<Content, RecordingError> {
+        report.processes = std::mem::take(&mut self.rows).into_rows();
+        if report.processes.is_empty() {
+            let state = self.states.remove(&0).unwrap_or_default();
+            return Ok(match state.pytorch {
+                Some(pickle) => Content::Pytorch(pickle),
+                None => Content::Recording(Box::new(state.finish(report, &mut self.room))),
+            });
+        }
+        let chosen = choice.choose(&report.processes)?;
+        let snapshots = self.finish_processes(&chosen, report);
+        report.chosen = chosen;
+        report.complete = snapshots.iter().all(|(_, snapshot)| snapshot.meta.complete);
+        Ok(Content::Recording(Box::new(merge(snapshots))))
+    }
+
+    fn finish_each(mut self, report: &mut ReadReport) -> Vec<(ProcessRow, Snapshot)> {
+        report.processes = std::mem::take(&mut self.rows).into_rows();
+        if !report.processes.is_empty() {
+            let all: Vec<u32> = report.processes.iter().map(|row| row.number).collect();
+            return self.finish_processes(&all, report);
+        }
+        let state = self.states.remove(&0).unwrap_or_default();
+        if state.pytorch.is_some() {
+            return Vec::new();
+        }
+        let snapshot = state.finish(report, &mut self.room);
+        let end = if snapshot.meta.complete { ProcessEnd::Ended } else { ProcessEnd::Running };
+        let row = ProcessRow {
+            number: 1,
+            pid: snapshot.meta.pid,
+            program: snapshot.meta.program.clone(),
+            is_first: true,
+            begun_ticks: snapshot.clock.first.0,
+            end,
+            ended_ticks: snapshot.clock.last.0,
+            ..ProcessRow::default()
+        };
+        vec![(row, snapshot)]
+    }
+
+    /// Finishes the processes with these numbers.
+    fn finish_processes(&mut self, numbers: &[u32], report: &mut ReadReport) -> Vec<(ProcessRow, Snapshot)> {
+        let is_done = report.complete;
+        let rows = std::mem::take(&mut report.processes);
+        let finish = |row: &ProcessRow| {
+            report.complete = is_done || row.end != ProcessEnd::Running;
+            let state = self.states.remove(&row.number).unwrap_or_default();
+            (row.clone(), state.finish(report, &mut self.room))
+        };
+        let snapshots = rows.iter().filter(|row| numbers.contains(&row.number)).map(finish).collect();
+        (report.processes, report.complete) = (rows, is_done);
+        snapshots
+    }
+}
+
+/// The content of the chunks of a process so far.
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
     scopes: Vec<(u32, Scope)>,
     threads: Vec<(u32, Thread)>,
     clocks: Option<Clock>,
-    /// The number of rows of the stack table that were in no chunk.
-    empty_stacks: usize,
     /// Whether the last LIVE chunk was read.
     live_complete: bool,
     statistics_read: bool,
@@ -158,7 +319,7 @@ struct State {
 
 impl State {
     /// Adds one payload; returns `false` for an unknown kind.
-    fn add(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
+    fn add(&mut self, kind: chunk::Kind, raw: &[u8], room: &mut Room) -> Result<bool, Malformed> {
         let snapshot = &mut self.snapshot;
         match kind {
             chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
@@ -175,7 +336,7 @@ impl State {
                 let reading = (u64::from_le_bytes(*ticks), u64::from_le_bytes(epoch_ns));
                 self.clocks.get_or_insert(Clock { first: reading, last: reading }).last = reading;
             }
-            chunk::STACKS => self.read_stacks(raw)?,
+            chunk::STACKS => self.read_stacks(raw, &mut room.stacks)?,
             chunk::SCOPES => self.scopes.extend(payload::read_scopes(raw)?),
             chunk::THREADS => self.threads.extend(payload::read_threads(raw)?),
             chunk::EVENTS => payload::read_events(raw, &mut snapshot.events)?,
@@ -260,8 +421,8 @@ impl State {
         Ok(true)
     }
 
-    fn read_stacks(&mut self, raw: &[u8]) -> Result<(), Malformed> {
-        let (stacks, empty) = (&mut self.snapshot.stacks, &mut self.empty_stacks);
+    fn read_stacks(&mut self, raw: &[u8], room: &mut usize) -> Result<(), Malformed> {
+        let stacks = &mut self.snapshot.stacks;
         payload::read_stacks(raw, |id, addresses| {
             let id = usize::try_from(id).map_err(|_| Malformed)?;
             // Stack 0 exists from the start, and an id never changes its meaning.
@@ -272,8 +433,8 @@ impl State {
                     Err(Malformed)
                 };
             }
-            *empty += id - stacks.len();
-            if *empty > MAX_EMPTY_STACKS || stacks.addresses.len() + addresses.len() > u32::MAX as usize {
+            *room = room.checked_sub(id - stacks.len()).ok_or(Malformed)?;
+            if stacks.addresses.len() + addresses.len() > u32::MAX as usize {
                 return Err(Malformed);
             }
             while stacks.len() < id {
@@ -284,13 +445,13 @@ impl State {
         })
     }
 
-    fn finish(self, report: &mut ReadReport) -> Snapshot {
+    fn finish(self, report: &mut ReadReport, room: &mut Room) -> Snapshot {
         let mut snapshot = self.snapshot;
         snapshot.meta.complete = report.complete;
         snapshot.clock = self.clocks.unwrap_or_default();
-        snapshot.scopes.rows = dangling_ids::index_by_id(self.scopes, &mut report.unknown_ids);
+        snapshot.scopes.rows = dangling_ids::index_by_id(self.scopes, &mut room.ids, &mut report.unknown_ids);
         dangling_ids::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
-        snapshot.threads = dangling_ids::index_by_id(self.threads, &mut report.unknown_ids);
+        snapshot.threads = dangling_ids::index_by_id(self.threads, &mut room.ids, &mut report.unknown_ids);
         let counts = self.opening.map(|mut opening| {
             for segment in &mut opening.segments {
                 segment.is_expandable = self.expandable.contains(&(segment.device, segment.address));
@@ -348,10 +509,10 @@ mod tests {
         let (_, whole) = read(&bytes[..]).unwrap();
         assert!(whole.complete, "{whole:?}");
         // As if the recording came from a few bytes of a compressed file.
-        let (content, report) = read_packed(&bytes[..], || 1000).unwrap();
+        let (content, report) = read_choice(&bytes[..], &ProcessChoice::Program, &|| 1000).unwrap();
         assert!(report.damaged && !report.complete && report.lost_bytes > 0);
         let Content::Recording(part) = content else { panic!("a recording") };
         assert!(part.events.len() < 2_000_000);
-        assert!(read_packed(&bytes[..], || bytes.len() as u64).unwrap().1.complete);
+        assert!(read_choice(&bytes[..], &ProcessChoice::Program, &|| bytes.len() as u64).unwrap().1.complete);
     }
 }

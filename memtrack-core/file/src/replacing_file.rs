@@ -107,6 +107,14 @@ pub fn create_new_file(path: &Path) -> io::Result<File> {
     with_new_file_mode(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
 }
 
+/// Creates a file that does not exist yet, which only the owner may read and write, regardless of the umask.
+///
+/// # Errors
+/// Fails when the file cannot be created, or exists.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    with_new_file_mode(OpenOptions::new().read(true).write(true).create_new(true), true).open(path)
+}
+
 /// Sets the mode of new files.
 fn with_new_file_mode(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     #[cfg(unix)]

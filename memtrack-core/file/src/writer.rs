@@ -6,11 +6,11 @@ use super::chunk::{self, Budget, Kind};
 use super::part::Part;
 use super::payload;
 use super::varint::put;
-use super::{FORMAT_VERSION, MAGIC};
+use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module,
-    OperatorLog, Sampling, Scope, ScopeSums, Segment, Thread,
+    OperatorLog, ProcessRow, Sampling, Scope, ScopeSums, Segment, Thread,
 };
 use std::io::{self, Write};
 
@@ -49,6 +49,19 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when `output` cannot be written.
     pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
+        Self::begin(output, PROCESS_VERSION, meta, clock)
+    }
+
+    /// Begins the recording of a run, which has several processes: header, the `meta` of the first process, and a first reading
+    /// of the clock. [`Self::process`] must be called before anything else is written.
+    ///
+    /// # Errors
+    /// Fails when `output` cannot be written.
+    pub fn new_run(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
+        Self::begin(output, FORMAT_VERSION, meta, clock)
+    }
+
+    fn begin(output: W, version: u32, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
         let mut writer = Self {
             output,
             budget: Budget::default(),
@@ -58,13 +71,42 @@ impl<W: Write> RecordingWriter<W> {
             has_failed: false,
         };
         writer.chunks.extend_from_slice(&MAGIC);
-        writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        writer.chunks.extend_from_slice(&version.to_le_bytes());
         let crc = crc32fast::hash(&writer.chunks);
         writer.chunks.extend_from_slice(&crc.to_le_bytes());
         writer.push_json(chunk::META, meta)?;
         writer.push_clock(clock);
         writer.write_chunks()?;
         Ok(writer)
+    }
+
+    /// Writes the row of a process, which replaces an earlier one. What is written from now on is of this process.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn process(&mut self, row: &ProcessRow) -> io::Result<()> {
+        self.raw.clear();
+        self.raw.extend_from_slice(&row.number.to_le_bytes());
+        serde_json::to_writer(&mut self.raw, row)?;
+        self.push(chunk::PROCESS);
+        self.write_chunks()
+    }
+
+    /// Makes what is written from now on part of a process whose row was written before.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn select_process(&mut self, number: u32) -> io::Result<()> {
+        self.write_raw_chunk(chunk::PROCESS, &number.to_le_bytes())
+    }
+
+    /// Writes the description of a process of a run.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn meta(&mut self, meta: &Meta) -> io::Result<()> {
+        self.push_json(chunk::META, meta)?;
+        self.write_chunks()
     }
 
     /// Writes stacks (return addresses, innermost first) whose ids count up from `first`.
@@ -337,7 +379,7 @@ impl<W: Write> RecordingWriter<W> {
         statistics: &[DeviceStatistics],
         complete: bool,
     ) -> io::Result<W> {
-        self.push_live([chunk::LIVE, chunk::SEGMENTS, chunk::EXPANDABLE], live, segments);
+        self.live(live, segments)?;
         self.push_json(chunk::STATISTICS, statistics)?;
         if complete {
             self.raw.clear();
@@ -347,15 +389,41 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
+    /// Writes the live blocks and the segments at the end.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn live(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
+        self.push_live([chunk::LIVE, chunk::SEGMENTS, chunk::EXPANDABLE], live, segments);
+        self.write_chunks()
+    }
+
+    /// Writes the counts per device at the end; writes nothing if there are none.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn statistics(&mut self, statistics: &[DeviceStatistics]) -> io::Result<()> {
+        if !statistics.is_empty() {
+            self.push_json(chunk::STATISTICS, statistics)?;
+        }
+        self.write_chunks()
+    }
+
     /// Ends the recording like [`Self::finish`], but without the live blocks and segments, which readers compute from the
     /// events; and without the counts per device if `statistics` is empty.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn finish_from_events(mut self, statistics: &[DeviceStatistics]) -> io::Result<W> {
-        if !statistics.is_empty() {
-            self.push_json(chunk::STATISTICS, statistics)?;
-        }
+        self.statistics(statistics)?;
+        self.done()
+    }
+
+    /// Writes the end mark, and returns the output.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn done(mut self) -> io::Result<W> {
         self.raw.clear();
         self.push(chunk::DONE);
         self.write_chunks()?;

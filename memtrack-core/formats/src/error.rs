@@ -112,6 +112,9 @@ impl From<io::Error> for LoadError {
 
 impl From<RecordingError> for LoadError {
     fn from(error: RecordingError) -> Self {
-        Self::Recording(error)
+        match error {
+            RecordingError::Io(error) => Self::Io(error),
+            error => Self::Recording(error),
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::output::write_as;
 use crate::registry::{self, Input, format_of};
 use crate::{Compression, LoadError, LoadOptions, pytorch, recording};
 use memtrack_file::{ReadReport, RecordingError, ReplacingFile, part};
+use memtrack_model::snapshot::ProcessRow;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::{NameFrames, Snapshot};
 use std::io::{self, BufRead, Read, Write};
@@ -144,10 +145,27 @@ pub trait SnapshotFiles: Sized {
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
 
+/// Reads all processes of the recording of a run at `path`, each with a snapshot of its own, along with the other parts of the
+/// recording; `-` is not special. The recording of a single process has one row.
+///
+/// # Errors
+/// Fails if the file cannot be read, or is not a recording.
+pub fn open_processes(
+    reader: impl Read,
+    options: LoadOptions<'_>,
+) -> Result<(Vec<(ProcessRow, Snapshot)>, ReadReport), LoadError> {
+    let stored = InputState::default();
+    let (reader, compression) = unpack(CountingReader { inner: reader, count: &stored })?;
+    let is_packed = compression != Compression::None;
+    let packed_bytes = || if is_packed { stored.bytes() } else { u64::MAX };
+    Ok(memtrack_file::read_each(reader.take(options.max_input), &packed_bytes)?)
+}
+
 impl SnapshotFiles for Snapshot {
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
-        let loaded = Self::open_stream(part::open(path)?, options)?;
+        let process = recording::find_process(path, options.process)?;
+        let loaded = Self::open_stream(part::open(path)?, LoadOptions { process, ..options })?;
         let named = path.extension().and_then(|suffix| Format::named(suffix.to_str()?));
         if named == Some(Format::Pickle) && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);
@@ -156,7 +174,7 @@ impl SnapshotFiles for Snapshot {
     }
 
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
-        let LoadOptions { max_input, progress, events } = options;
+        let LoadOptions { max_input, progress, events, process } = options;
         let stored = InputState::default();
         let mut quiet = |_| {};
         let progress: &mut dyn FnMut(u64) = match progress {
@@ -177,6 +195,7 @@ impl SnapshotFiles for Snapshot {
             progress,
             events,
             is_packed,
+            process: &process,
         };
         let (snapshot, report) = (row.read)(input)?;
         // Reading stops at the end of the pickle, so the checksum that follows has not been read yet.

@@ -2,7 +2,7 @@
 //! file's name. No more than a small window of the bytes is buffered.
 
 use flate2::bufread::MultiGzDecoder;
-use memtrack_file::Compression;
+use memtrack_file::{Compression, ProcessChoice};
 use ruzstd::decoding::StreamingDecoder;
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,12 +19,14 @@ pub struct LoadOptions<'a> {
     /// empty, so only its segments can be examined. In return, loading takes half the time and a fraction of the
     /// memory. A recording is always read with its events.
     pub events: bool,
+    /// Which processes to read of the recording of a run (`memtrack run`). Other files have no processes.
+    pub process: ProcessChoice,
 }
 
 impl Default for LoadOptions<'_> {
-    /// Returns the default options: at most 64 GiB, no progress reports, and with events.
+    /// Returns the default options: at most 64 GiB, no progress reports, with events, and the program of a run.
     fn default() -> Self {
-        Self { max_input: 64 << 30, progress: None, events: true }
+        Self { max_input: 64 << 30, progress: None, events: true, process: ProcessChoice::Program }
     }
 }
 
@@ -53,6 +55,13 @@ impl<'a> LoadOptions<'a> {
     #[must_use]
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
+        self
+    }
+
+    /// Sets which processes of a run to read.
+    #[must_use]
+    pub fn process(mut self, process: ProcessChoice) -> Self {
+        self.process = process;
         self
     }
 }

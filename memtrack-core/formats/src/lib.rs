@@ -24,7 +24,7 @@ mod recording;
 mod registry;
 
 pub use error::{JsonError, LoadError};
-pub use files::{Format, Loaded, SnapshotFiles};
+pub use files::{Format, Loaded, SnapshotFiles, open_processes};
 pub use input::{CountingReader, InputState, LoadOptions, unpack, unpacked_head};
 pub use memtrack_file::Compression;
 pub use output::write_compressed;

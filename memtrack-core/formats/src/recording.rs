@@ -2,7 +2,7 @@
 
 use crate::embedded;
 use memtrack_file::part;
-use memtrack_file::{Content, ReadReport, RecordingError};
+use memtrack_file::{Content, ProcessChoice, ReadReport, RecordingError, read_processes};
 use memtrack_model::Snapshot;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
@@ -17,16 +17,33 @@ pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingEr
     into_snapshot(memtrack_file::read(input)?)
 }
 
-/// Reads a recording from a file that is compressed as a whole. `packed_bytes` returns the number of compressed bytes
-/// that have been read so far.
+/// Reads these processes of a recording. `packed_bytes` returns the number of bytes that have been read so far from a file that is
+/// compressed as a whole.
 ///
 /// # Errors
-/// Fails in the same cases as [`load_from`].
-pub(crate) fn load_packed(
+/// Fails in the same cases as [`load_from`], and if a run has no such process.
+pub(crate) fn load_choice(
     input: impl Read,
-    packed_bytes: impl Fn() -> u64,
+    process: &ProcessChoice,
+    packed_bytes: &dyn Fn() -> u64,
 ) -> Result<(Snapshot, ReadReport), RecordingError> {
-    into_snapshot(memtrack_file::read_packed(input, packed_bytes)?)
+    into_snapshot(memtrack_file::read_choice(input, process, packed_bytes)?)
+}
+
+/// Returns the choice by number, if the file at `path` is the recording of a run: so that only that process is unpacked. Other
+/// files, which cannot be read twice, keep the choice.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if the run has no such process.
+pub(crate) fn find_process(path: &Path, choice: ProcessChoice) -> Result<ProcessChoice, RecordingError> {
+    if choice == ProcessChoice::All || !path.metadata()?.is_file() {
+        return Ok(choice);
+    }
+    let rows = read_processes(BufReader::with_capacity(64 << 10, part::open(path)?))?;
+    if rows.is_empty() {
+        return Ok(choice);
+    }
+    Ok(choice.choose(&rows)?.first().map_or(choice, |&number| ProcessChoice::Number(number)))
 }
 
 fn into_snapshot((content, report): (Content, ReadReport)) -> Result<(Snapshot, ReadReport), RecordingError> {
@@ -38,7 +55,8 @@ fn into_snapshot((content, report): (Content, ReadReport)) -> Result<(Snapshot, 
 
 /// Reads the recording at `path`, along with its other parts in the same folder.
 pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError> {
-    load_from(BufReader::with_capacity(64 << 10, part::open(path)?))
+    let process = find_process(path, ProcessChoice::Program)?;
+    load_choice(BufReader::with_capacity(64 << 10, part::open(path)?), &process, &|| u64::MAX)
 }
 
 /// Writes a snapshot as a recording and returns the output.

@@ -3,6 +3,7 @@
 
 use crate::pytorch::{Encoding, read};
 use crate::{Compression, Format, LoadError, pytorch, recording};
+use memtrack_file::ProcessChoice;
 use memtrack_file::{MAGIC, ReadReport};
 use memtrack_model::{NameFrames, Snapshot};
 use std::cell::Cell;
@@ -20,6 +21,8 @@ pub(crate) struct Input<'a> {
     pub(crate) events: bool,
     /// Whether the file is compressed as a whole.
     pub(crate) is_packed: bool,
+    /// Which processes of a run to read.
+    pub(crate) process: &'a ProcessChoice,
 }
 
 type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadError>;
@@ -45,10 +48,8 @@ pub(crate) static FORMATS: [FormatRow; 3] = [
         begins_with: |head| head == MAGIC,
         read: |input| {
             let reader = input.reader.take(input.max_bytes);
-            let (snapshot, report) = match input.is_packed {
-                true => recording::load_packed(reader, || input.stored.get())?,
-                false => recording::load_from(reader)?,
-            };
+            let packed_bytes = || if input.is_packed { input.stored.get() } else { u64::MAX };
+            let (snapshot, report) = recording::load_choice(reader, input.process, &packed_bytes)?;
             Ok((snapshot, Some(report)))
         },
         write: |snapshot, output, _| recording::save_to(snapshot, output).map(|_| ()),

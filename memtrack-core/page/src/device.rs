@@ -205,7 +205,13 @@ impl DeviceTables<'_> {
             first,
             ooms: ooms.map(|(event, _)| event).collect(),
             markers,
-            sections: Sections { blocks: next, events: next + 1, segments: next + 2, bands: next + 3 },
+            sections: Sections {
+                texts: 0,
+                blocks: next,
+                events: next + 1,
+                segments: next + 2,
+                bands: next + 3,
+            },
         })
     }
 

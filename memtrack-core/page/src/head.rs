@@ -83,10 +83,21 @@ pub(crate) struct Marker {
 /// The section numbers of a device's tables.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sections {
+    pub(crate) texts: usize,
     pub(crate) blocks: usize,
     pub(crate) events: usize,
     pub(crate) segments: usize,
     pub(crate) bands: usize,
+}
+
+impl Sections {
+    /// Renumbers the sections after others were put in front of them.
+    pub(crate) fn move_by(&mut self, offset: usize) {
+        let Self { texts, blocks, events, segments, bands } = self;
+        for section in [texts, blocks, events, segments, bands] {
+            *section += offset;
+        }
+    }
 }
 
 /// A head, along with the fields that depend on how the page is written.

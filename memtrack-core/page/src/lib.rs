@@ -105,6 +105,29 @@ impl Page {
         device::build_page(snapshot, name, Some(categories))
     }
 
+    /// Adds the process to the names of the page's devices, as in `host heap of process 12 (worker)`.
+    #[must_use]
+    pub fn of_process(mut self, process: &str) -> Self {
+        for device in &mut self.head.devices {
+            device.name = format!("{} of {process}", device.name);
+        }
+        self
+    }
+
+    /// Adds the devices of another process of the same run. Their times count from the start of that process. The names of
+    /// devices must differ: see [`Self::of_process`].
+    #[must_use]
+    pub fn with_process(mut self, other: Self) -> Self {
+        let offset = self.sections.len();
+        self.head.devices.extend(other.head.devices.into_iter().map(|mut device| {
+            device.sections.move_by(offset);
+            device
+        }));
+        self.sections.extend(other.sections);
+        self.head.has_time |= other.head.has_time;
+        self
+    }
+
     /// Returns whether the snapshot contains the category of at least one block, as PyTorch's memory profiles do.
     pub fn has_categories(&self) -> bool {
         self.head.devices.iter().any(|device| !device.categories.is_empty() && !device.inferred)

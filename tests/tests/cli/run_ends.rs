@@ -1,8 +1,10 @@
-//! `memtrack run`: the recording's content however the program ends, and the recordings of its children and of programs
-//! after `exec`.
+//! `memtrack run`: the recording's content however the program ends, and that of its children and of programs after `exec`.
 
 use memtrack_core::event::{Action, DeviceId};
-use memtrack_tests::run::{Bench, allocations, assert_work, bytes, count_stderr_lines, load, stderr_text};
+use memtrack_core::snapshot::ProcessEnd;
+use memtrack_tests::run::{
+    Bench, allocations, assert_is_work, assert_work, bytes, count_stderr_lines, load, load_each, stderr_text,
+};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -60,9 +62,11 @@ fn a_killed_forked_child_loses_no_events() {
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork_and_be_killed", &COUNT.to_string()]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("forked"), true);
-    let name = &bench.files()[1];
-    let (child, report) = load(&bench.path(name));
-    assert!(report.complete, "{report:?}");
+    assert_eq!(bench.files(), ["forked"]);
+    let (row, child) = load_each(&bench.path("forked")).remove(1);
+    assert!(row.is_forked && child.meta.complete, "{row:?}");
+    // Its parent has asked for the status.
+    assert!(matches!(row.end, ProcessEnd::Signal(libc::SIGKILL) | ProcessEnd::Ended), "{row:?}");
     let events = |thread| {
         let rows = child.events.rows_of(DeviceId(0));
         rows.filter(|&row| child.events.thread[row] == thread && child.events.size_bytes[row] == 512).count()
@@ -78,22 +82,31 @@ fn a_killed_forked_child_loses_no_events() {
 }
 
 #[test]
-fn children_record_into_separate_files() {
+fn children_are_processes_of_one_recording() {
     let bench = Bench::new();
-    assert!(bench.run(&["-o", "forked", "--", PLAIN, "fork"]).status.success());
+    let output = bench.run(&["-o", "forked", "--", PLAIN, "fork"]);
+    assert!(output.status.success());
+    assert_eq!(bench.files(), ["forked"]);
+    // Without a choice, a reader gets the program.
     assert_work(&bench.path("forked"), true);
-    let files = bench.files();
-    assert_eq!(files.len(), 2, "a child in which nothing happens leaves no file: {files:?}");
-    let child = load(&bench.path(&files[1])).0;
-    assert_eq!(
-        (bytes(&child, DeviceId(0)), child.meta.pid),
-        (5 << 20, files[1]["forked.".len()..].parse().unwrap())
-    );
+    let processes = load_each(&bench.path("forked"));
+    assert_eq!(processes.len(), 2, "a child in which nothing happens is not listed: {processes:?}");
+    let [(parent, of_parent), (child, of_child)] = &processes[..] else { unreachable!() };
+    assert_is_work(of_parent);
+    assert_eq!((bytes(of_child, DeviceId(0)), of_child.meta.pid), (5 << 20, child.pid));
+    assert_eq!((parent.is_first, child.is_first, child.is_forked), (true, false, true));
+    assert_eq!((child.parent, parent.end), (parent.pid, ProcessEnd::Code(0)));
+    let text = stderr_text(&output);
+    let line = format!(": process {}, cuda_plain fork, and 1 other process; memtrack processes ", parent.pid);
+    assert!(text.contains(&line), "{text}");
 
     let bench = Bench::new();
     assert!(bench.run(&["-o", "spawned", "--", PLAIN, "spawn"]).status.success());
-    assert_work(&bench.path("spawned"), true);
-    assert_work(&bench.path(&bench.files()[1]), true);
+    assert_eq!(bench.files(), ["spawned"]);
+    let processes = load_each(&bench.path("spawned"));
+    assert_eq!(processes.len(), 2);
+    processes.iter().for_each(|(_, snapshot)| assert_is_work(snapshot));
+    assert!(!processes[1].0.is_forked);
 }
 
 #[test]
@@ -101,23 +114,26 @@ fn exec_loses_no_events() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "first", "--", PLAIN, "exec"]);
     assert!(output.status.success());
-    let files = bench.files();
-    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(bench.files(), ["first"]);
+    let processes = load_each(&bench.path("first"));
     // No events are lost, and the driver's readings are recorded too.
-    assert_work(&bench.path("first"), true);
-    assert!(!load(&bench.path("first")).0.driver.is_empty());
-    assert_work(&bench.path(&files[1]), true);
+    let [(before, of_before), (after, of_after)] = &processes[..] else { panic!("{processes:?}") };
+    assert_is_work(of_before);
+    assert!(!of_before.driver.is_empty());
+    assert_is_work(of_after);
+    assert_eq!((before.pid, before.end), (after.pid, ProcessEnd::Replaced));
+    assert_eq!(load(&bench.path("first")).1.chosen, [after.number], "reports are about what it became");
     let text = stderr_text(&output);
-    assert!(text.contains("memtrack: after exec: recorded ") && text.contains(&files[1]), "{text}");
-    assert_eq!(count_stderr_lines(&output), 2, "{text}");
+    assert!(text.contains("and what it was before; memtrack processes "), "{text}");
+    assert_eq!(count_stderr_lines(&output), 1, "{text}");
 
     // `execl` with more arguments than fit in registers.
     let bench = Bench::new();
     let output = bench.run(&["-o", "list", "--", PLAIN, "exec_list"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    assert_work(&bench.path("list"), true);
-    let sizes: Vec<u64> =
-        load(&bench.path(&bench.files()[1])).0.blocks.iter().map(|block| block.size_bytes).collect();
+    let processes = load_each(&bench.path("list"));
+    assert_is_work(&processes[0].1);
+    let sizes: Vec<u64> = processes[1].1.blocks.iter().map(|block| block.size_bytes).collect();
     assert_eq!(sizes.len(), 8);
     assert!((1..=8).all(|size| sizes.contains(&size)), "{sizes:?}");
 }
@@ -146,9 +162,10 @@ fn an_end_without_exit_handlers_loses_no_events() {
     let output = bench.run(&["-o", "children", "--", PLAIN, "fork_and_end_at_once"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("children"), true);
+    let processes = load_each(&bench.path("children"));
     let children: Vec<u64> =
-        bench.files()[1..].iter().map(|name| bytes(&load(&bench.path(name)).0, DeviceId(0))).collect();
-    assert_eq!(children.len(), 2, "{:?}", bench.files());
+        processes[1..].iter().map(|(_, snapshot)| bytes(snapshot, DeviceId(0))).collect();
+    assert_eq!(children.len(), 2, "{processes:?}");
     assert!(children.contains(&(2 << 20)) && children.contains(&(5 << 20)), "{children:?}");
 }
 
@@ -158,6 +175,7 @@ fn a_vforked_child_does_not_disturb_its_parent() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "parent", "--", PLAIN, "vfork"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    assert_work(&bench.path("parent"), true);
-    assert_work(&bench.path(&bench.files()[1]), true);
+    let processes = load_each(&bench.path("parent"));
+    assert_eq!(processes.len(), 2);
+    processes.iter().for_each(|(_, snapshot)| assert_is_work(snapshot));
 }

@@ -42,6 +42,32 @@ fn a_program_ends_with_hardly_any_stack_left() {
     }
 }
 
+/// A child that shares its parent's memory, and has zeroed thread-local storage of its own, as Chromium's sandbox starts one.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_child_without_the_c_librarys_thread_local_storage_ends_as_without_memtrack() {
+    const SOURCE: &str = "#define _GNU_SOURCE\n#include <sched.h>\n#include <signal.h>\n#include <stdlib.h>\n#include <string.h>
+#include <sys/wait.h>\n#include <unistd.h>
+static int child(void *how) {
+    char *arguments[] = {\"true\", NULL};
+    if (!strcmp(how, \"exec\")) execv(\"/bin/true\", arguments);
+    if (!strcmp(how, \"heap\")) { void *volatile block = malloc(100); free(block); }
+    _exit(7);
+}
+int main(int count, char **arguments) {
+    static char stack[65536] __attribute__((aligned(16))), storage[65536] __attribute__((aligned(16)));
+    int flags = CLONE_VM | CLONE_VFORK | CLONE_SETTLS | SIGCHLD, status;
+    int process = clone(child, stack + sizeof stack, flags, arguments[count - 1], 0, storage + 32768, 0);
+    waitpid(process, &status, 0);
+    return !(WIFEXITED(status) && WEXITSTATUS(status) == (strcmp(arguments[count - 1], \"exec\") ? 7 : 0));
+}";
+    let bench = Bench::new();
+    compile_c(bench.folder.path(), SOURCE, &["-o", "guest"]);
+    for how in ["end", "exec", "heap"] {
+        run(&bench, &[how]);
+    }
+}
+
 #[test]
 fn threads_are_cancelled_where_the_program_allows_it() {
     run(&guest(), &["cancel"]);

@@ -5,7 +5,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
-use memtrack_tests::run::{Bench, assert_work, compile_c, load, stderr_text};
+use memtrack_tests::run::{Bench, assert_work, compile_c, load, load_each, stderr_text};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -68,10 +68,10 @@ fn a_forked_child_records_its_heap() {
     let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_fork"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert_eq!(large(&load(&bench.path("parent")).0), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    let files = bench.files();
-    assert_eq!(files.len(), 2, "{files:?}");
+    let processes = load_each(&bench.path("parent"));
+    assert_eq!(processes.len(), 2, "{processes:?}");
     // `exit` does not free the block.
-    assert_eq!(large(&load(&bench.path(&files[1])).0), [33]);
+    assert_eq!(large(&processes[1].1), [33]);
 }
 
 #[test]
@@ -81,10 +81,11 @@ fn a_child_program_records_its_heap_however_it_was_started() {
         let bench = Bench::new();
         let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_start", way, "33000000"]);
         assert!(output.status.success(), "{way}: {}", stderr_text(&output));
-        let files = bench.files();
+        assert_eq!(bench.files(), ["parent"], "{way}");
         // If a shell starts the child program, the shell records its heap too.
-        let found = files.iter().filter(|name| large(&load(&bench.path(name)).0) == [33]).count();
-        assert_eq!(found, 1, "{way}: {files:?}");
+        let processes = load_each(&bench.path("parent"));
+        let found = processes.iter().filter(|(_, snapshot)| large(snapshot) == [33]).count();
+        assert_eq!(found, 1, "{way}: {processes:?}");
         assert!(stderr_text(&output).contains("recorded"), "{way}: {}", stderr_text(&output));
     }
 }
@@ -98,8 +99,8 @@ fn programs_beyond_the_limit_are_counted() {
     assert!(output.status.success(), "{}", stderr_text(&output));
     let text = stderr_text(&output);
     assert!(text.contains("started 3 more programs, which are not recorded: --max-processes is 2"), "{text}");
-    let is_ls = |name: &String| load(&bench.path(name)).0.meta.program.ends_with("ls");
-    assert_eq!(bench.files().iter().filter(|name| is_ls(name)).count(), 2, "{:?}", bench.files());
+    let processes = load_each(&bench.path("script"));
+    assert_eq!(processes.iter().filter(|(row, _)| row.name() == "ls").count(), 2, "{processes:?}");
     let output = bench.run(&["--host", "-o", "all", "--", "bash", "-c", "/bin/ls; /bin/ls"]);
     assert!(!stderr_text(&output).contains("not recorded"), "{}", stderr_text(&output));
 }
@@ -366,14 +367,11 @@ mod programs_behave_the_same_while_their_heap_is_recorded {
         let output = bench.run(&[&["--host", "-o", "heap", "--"], program].concat());
         assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", stderr_text(&output));
         assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", stderr_text(&output));
-        // A script starts other programs: at least one recording contains a heap, and no recording lost data.
-        let recordings = bench.files();
-        let recordings: Vec<_> = recordings.iter().map(|name| load(&bench.path(name))).collect();
+        // A script starts other programs: at least one process has a heap, and nothing was lost.
         let has_heap = |snapshot: &Snapshot| snapshot.devices.iter().any(|counts| counts.allocations > 0);
-        assert!(recordings.iter().any(|(snapshot, _)| has_heap(snapshot)), "{program:?}");
-        for (_, report) in recordings {
-            assert_eq!(report.lost_bytes, 0, "{program:?}: {report:?}");
-        }
+        assert!(load_each(&bench.path("heap")).iter().any(|(_, snapshot)| has_heap(snapshot)), "{program:?}");
+        let report = load(&bench.path("heap")).1;
+        assert_eq!((report.lost_bytes, report.complete), (0, true), "{program:?}: {report:?}");
     }
 
     #[test]

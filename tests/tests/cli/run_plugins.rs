@@ -4,8 +4,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::run::{Bench, compile_c, load, stderr_text};
-use std::path::Path;
+use memtrack_tests::run::{Bench, compile_c, load_each, stderr_text};
 
 /// `daemon HOW END FILE`: with `inherits`, the parent loads a plugin, waits until FILE exists, and forks; with `unloaded`, the
 /// parent forks after it has unloaded two plugins. The child ends by calling END, `exit` or `_exit`.
@@ -71,9 +70,8 @@ int main(int count, char **words) {
 "#;
 
 /// Returns the sizes of large blocks in millions of bytes, with the plugins' functions in their stacks.
-fn work(recording: &Path) -> Vec<(u64, String)> {
-    let snapshot = load(recording).0;
-    let mut symbols = Symbolizer::of(&snapshot);
+fn work(snapshot: &Snapshot) -> Vec<(u64, String)> {
+    let mut symbols = Symbolizer::of(snapshot);
     let mut found = Vec::new();
     for block in snapshot.blocks.iter().filter(|block| block.device == DeviceId::HOST) {
         if block.size_bytes >= 1_000_000 {
@@ -112,12 +110,12 @@ fn a_forked_childs_plugins_keep_their_names() {
             assert!(output.status.success(), "{name}: {}", stderr_text(&output));
             // glibc loads all plugins at one address; otherwise, their functions could not be confused.
             assert_eq!(output.stdout, b"at one place\n", "{name}");
-            let files = bench.files();
-            let child = files.iter().find(|file| file.starts_with(&format!("{name}.")));
-            let child = child.unwrap_or_else(|| panic!("the child recorded nothing: {files:?}"));
+            let processes = load_each(&bench.path(&name));
+            let child = processes.iter().find(|(row, _)| row.is_forked);
+            let (_, child) = child.unwrap_or_else(|| panic!("the child recorded nothing: {processes:?}"));
             let expected = [(3, "second_work"), (4, "first_work"), (5, "second_work")];
             let expected = expected.map(|(millions, function)| (millions, function.to_owned()));
-            assert_eq!(work(&bench.path(child)), expected, "{name}");
+            assert_eq!(work(child), expected, "{name}");
         }
     }
 }

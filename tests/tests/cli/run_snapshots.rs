@@ -7,7 +7,7 @@ use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::memtrack;
 use memtrack_tests::opcodes::assert_known_to_the_viewer;
-use memtrack_tests::run::{Bench, Waiting, holds_work, load, stderr_text};
+use memtrack_tests::run::{Bench, Waiting, holds_work, load, load_each, stderr_text};
 use memtrack_tests::time::wait_for;
 use std::fs;
 use std::process::{Command, Output};
@@ -118,10 +118,11 @@ fn only_100_forked_processes_leave_snapshots() {
     let output = bench.run(&["-o", "many", "--snapshot-on", "exit", "--", PLAIN, "fork_many", "103"]);
     let text = stderr_text(&output);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("3 forked processes left no recording: only the first 100 do"), "{text}");
+    assert!(text.contains("3 forked processes are not recorded: only the first 100 are"), "{text}");
     let (snapshots, recordings): (Vec<_>, Vec<_>) =
         bench.files().into_iter().partition(|name| name.ends_with(".1.pickle"));
-    assert_eq!((snapshots.len(), recordings.len()), (101, 101), "{text}");
+    assert_eq!((snapshots.len(), recordings), (101, vec!["many".to_owned()]), "{text}");
+    assert_eq!(load_each(&bench.path("many")).len(), 101);
 }
 
 /// Verbs that take a snapshot, and their arguments after the file.
@@ -149,7 +150,7 @@ const VERBS: [(&str, &[&str]); 20] = [
 ];
 
 /// Verbs that take other files, or that cannot report on these files.
-const OTHER_VERBS: [&str; 16] = [
+const OTHER_VERBS: [&str; 17] = [
     "advise",
     "categories",
     "completions",
@@ -160,6 +161,7 @@ const OTHER_VERBS: [&str; 16] = [
     "leaks",
     "man",
     "modules",
+    "processes",
     "run",
     "schema",
     "simulate",

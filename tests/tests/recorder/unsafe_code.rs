@@ -11,7 +11,7 @@ const FILES: [(&str, &str, &str); 26] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
     (
         "memtrack-cli/src/run",
-        "collector inherited library wait",
+        "collector exec inherited library wait",
         "forks; reads before `main`; a query to the loader; signals",
     ),
     (

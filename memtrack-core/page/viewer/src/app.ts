@@ -33,7 +33,7 @@ export class Page implements App {
   started = false;
   private address = 0;
 
-  constructor(readonly head: Head, readonly devices: LazyDevice[], private readonly load_texts: () => Promise<Texts>) {
+  constructor(readonly head: Head, readonly devices: LazyDevice[], private readonly load_texts: (section: number) => Promise<Texts>) {
     const device = Math.max(0, devices.findIndex(d => d.head.events || d.head.blocks));
     this.state = {
       view: head.view, device, axis: head.has_time ? 'time' : 'step', from: 0, to: 0, bottom: 0, top: 0,
@@ -67,8 +67,8 @@ export class Page implements App {
     return chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   }
 
-  texts(): Promise<Texts> {
-    return this.load_texts();
+  texts(device: Device = this.device): Promise<Texts> {
+    return this.load_texts(device.head.sections.texts);
   }
 
   /** Draws the first picture, from the URL's fragment. */

@@ -24,7 +24,7 @@ function start(main: HTMLElement): void {
   if (!head || head.format !== FORMAT) return message('This page is damaged', head ? `Its tables have format ${head.format}, but its script reads format ${FORMAT}.` : 'It has no tables.');
   if (problem) return message(visible(head.name), problem);
   const sections = new Sections(head);
-  let texts: Promise<Texts> | null = null;
+  const texts = new Map<number, Promise<Texts>>();
   const devices = devices_of(head, sections);
   if (!devices.some(d => d.head.events || d.head.blocks || d.head.segments)) {
     message(visible(head.name), ...head.first.map(visible), 'This file contains no memory: no device has an event, a block or a segment.',
@@ -35,7 +35,11 @@ function start(main: HTMLElement): void {
       return;
     }
   }
-  const page = new Page(head, devices, () => texts ??= load_texts(sections));
+  const page = new Page(head, devices, section => {
+    let loading = texts.get(section);
+    if (!loading) texts.set(section, loading = load_texts(sections, section));
+    return loading;
+  });
   if (devices.some(d => d.head.events || d.head.blocks || d.head.segments)) main.replaceChildren(page.element);
   const ready = page.start();
   // The page shows a failure itself; scripts get it from `ready`.

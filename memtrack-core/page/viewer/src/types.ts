@@ -39,7 +39,7 @@ export interface DeviceHead {
   first: {title: string; text: string; show: Show | null}[];
   ooms: number[];
   markers: {event: number; name: string}[];
-  sections: {blocks: number; events: number; segments: number; bands: number};
+  sections: {texts: number; blocks: number; events: number; segments: number; bands: number};
 }
 
 export type ViewName = 'timeline' | 'categories' | 'pools' | 'state' | 'segments' | 'flame' | 'settings';
@@ -188,7 +188,7 @@ export interface Device {
 export interface App {
   readonly head: Head;
   readonly devices: Device[];
-  texts(): Promise<Texts>;
+  texts(device?: Device): Promise<Texts>;
   readonly state: State;
   /** Whether the page has the dark theme. */
   readonly dark: boolean;

@@ -17,7 +17,7 @@ for (const [from, to, bottom, top] of [[0, 1, 0, 1.04], [0.2, 0.25, 0, 0.9], [0.
     const window = {from: axis.from + (axis.to - axis.from) * from, to: axis.from + (axis.to - axis.from) * to, bottom: stack.peak * bottom, top: stack.peak * top, width, height, coarse: 1};
     new LayoutEngine().lay_out(frame, stack, axis, window, e => points.live_after(e));
     const texts = {strings: 40, string: (id: number) => `line ${id}`, stack_line: Uint32Array.from({length: 1 + Math.max(...rows.stack)}, (_, stack) => stack % 40)} as unknown as Texts;
-    const {of, palette} = colors_of(rows, 'stack', device_head({events, blocks: blocks.length, segments: 0, sections: {blocks: 1, events: 2, segments: 3, bands: 4}}), false, points.live_after(0), texts);
+    const {of, palette} = colors_of(rows, 'stack', device_head({events, blocks: blocks.length, segments: 0, sections: {texts: 0, blocks: 1, events: 2, segments: 3, bands: 4}}), false, points.live_after(0), texts);
     const passing = Uint8Array.from(blocks, (_, i) => Number(i % 5 > 0));
     paint(frame, pixels, {of, palette, passing, layer: null, start: frame.stack.elements.start});
     let patterns = 0, blank = 0;

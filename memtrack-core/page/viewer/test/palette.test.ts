@@ -17,7 +17,7 @@ function blocks_of_lines(lines: number) {
   const texts = {strings: lines + 1, string: (id: number) => `file.py:${id} f`, stack_line: Uint32Array.from({length: stacks}, (_, s) => (s ? 1 + (s % lines) : 0))} as unknown as Texts;
   const streams = Array.from({length: 1 + Math.max(...rows.stream)}, (_, i) => `${i}`), pools = Array.from({length: Math.max(1, ...rows.pool)}, (_, i) => `pool ${i}`);
   const categories = Array.from({length: Math.max(1, ...rows.category)}, (_, i) => ['parameter', 'activation', 'gradient'][i] ?? `custom ${i}`);
-  const head = device_head({events: EVENTS, blocks: blocks.length, segments: 0, streams, pools, categories, sections: {blocks: 1, events: 2, segments: 3, bands: 4}});
+  const head = device_head({events: EVENTS, blocks: blocks.length, segments: 0, streams, pools, categories, sections: {texts: 0, blocks: 1, events: 2, segments: 3, bands: 4}});
   return {rows, live, texts, head};
 }
 

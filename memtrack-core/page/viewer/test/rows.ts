@@ -41,7 +41,7 @@ export function live_naively(table: Elements, event: number): number[] {
 
 /** Returns a device with two tables. */
 export function device(blocks: Elements, events: number, some: Partial<DeviceHead> = {}, segments = elements([], events), scope: number[] = []): Device & {table: Events} {
-  const head = device_head({events, blocks: blocks.count, segments: segments.count, sections: {blocks: 1, events: 2, segments: 3, bands: 4}, ...some});
+  const head = device_head({events, blocks: blocks.count, segments: segments.count, sections: {texts: 0, blocks: 1, events: 2, segments: 3, bands: 4}, ...some});
   const rows_by_event = (of: Elements): Uint32Array => {
     const out = new Uint32Array(events).fill(NONE);
     for (let row = 0; row < of.count; row++) for (const e of [of.start[row]!, of.end[row]!, of.pending[row]!]) if (e >= 0 && e < events) out[e] = row;

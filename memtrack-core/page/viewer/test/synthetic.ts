@@ -126,7 +126,7 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
     head: {
       format: 1, memtrack: '0.1.0', name: 'synthetic_training.pickle', view: 'timeline', kept: false, served: false, start_us: 1760000000000000, since: 'first_event', has_time: true, settings: null, first: [],
       devices: [device_head({
-        events, blocks: blocks.length, segments: segments.length, sections: {blocks: 1, events: 2, segments: 3, bands: 4}, streams: ['0', '94355077337088'],
+        events, blocks: blocks.length, segments: segments.length, sections: {texts: 0, blocks: 1, events: 2, segments: 3, bands: 4}, streams: ['0', '94355077337088'],
         pools: ['default pool', 'pool (0, 1)'], categories: ['parameters', 'activations', 'gradients', 'optimizer state'], capacity_bytes: 80 * 2 ** 30,
         first: [
           {title: 'Peak', text: `${gib(high)} requested, after event ${peak.toLocaleString('en-US')}, ${(time[peak]! / 1e6).toFixed(3)} s after the first event`, show: {view: 'timeline', event: peak}},

@@ -142,6 +142,7 @@ impl Recorder {
         let is_streaming_child = session::is_streaming_child();
         #[cfg(target_os = "linux")]
         if generation() > 0 && crate::shared_memory::is_connected() {
+            crate::shared_memory::log_command_line();
             binaries::log_all();
             crate::scope::log_all();
         }

@@ -102,6 +102,7 @@ impl PartFile {
             return Err(io::Error::other("the file was moved or replaced"));
         }
         let file = memtrack_file::create_file(&new_part_path(path))?;
+        file.set_permissions(fs::metadata(path)?.permissions())?;
         // The lock marks the recording as in use, like that of the previous part.
         try_lock(&file);
         let mut next = Self { file: GuardedFile::new(file)?, older: self.older.take() };

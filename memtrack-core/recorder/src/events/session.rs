@@ -110,6 +110,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     binaries::loaded();
     #[cfg(target_os = "linux")]
     if crate::shared_memory::is_connected() {
+        crate::shared_memory::log_command_line();
         binaries::log_all();
         scope::log_all();
     }

@@ -51,6 +51,7 @@ pub fn connect(path: &CStr) -> bool {
     let region = unsafe { header.as_ref() };
     let fits = (region.magic, region.abi) == (MAGIC, ABI);
     if fits {
+        super::command_line::keep();
         HEADER.store(header.as_ptr(), Ordering::Release);
     } else {
         // SAFETY: the mapping was made above, and nothing refers to it.
@@ -266,7 +267,7 @@ impl Arena {
 
     /// Maps another extent. Returns false if there is none, or no room for it in the address space.
     fn add_extent(&self) -> bool {
-        let Some((_, extent)) = take_extent(self.region, self.pid) else { return false };
+        let Some((_, extent)) = take_extent(self.region, self.pid, false) else { return false };
         // SAFETY: the extent was just mapped and stays mapped.
         unsafe { extent.as_ref() }.process.store(self.number, Ordering::Release);
         let index = self.count.fetch_add(1, Ordering::AcqRel);
@@ -458,10 +459,14 @@ pub(crate) fn append(record: &Record<'_>) {
     }
 }
 
+/// The first extents of a region, which are only taken by processes that begin: others may take all the rest in a moment.
+const FIRST_ONLY: usize = 12;
+
 /// Takes a free extent of the region for a process and maps it. Returns its number.
-fn take_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHeader>)> {
+fn take_extent(region: &RegionHeader, pid: u32, is_first: bool) -> Option<(u32, NonNull<ExtentHeader>)> {
     let owner = owner_of(pid);
-    let number = (1..MAX_EXTENTS).find(|&number| {
+    let from = if is_first { 1 } else { 1 + FIRST_ONLY };
+    let number = (from..MAX_EXTENTS).find(|&number| {
         let extent = &region.owners[number];
         extent.load(Ordering::Relaxed) == FREE
             && extent.compare_exchange(FREE, owner, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -477,7 +482,7 @@ fn take_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHe
 /// begun: without it nothing of the process would be recorded.
 fn first_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHeader>)> {
     for _ in 0..MAX_WAIT_TRIES {
-        let taken = take_extent(region, pid);
+        let taken = take_extent(region, pid, true);
         if taken.is_some() || region.is_closed.load(Ordering::Relaxed) != 0 {
             return taken;
         }

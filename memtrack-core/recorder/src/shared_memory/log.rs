@@ -34,6 +34,8 @@ pub enum RecordKind {
     Bypass = 8,
     /// A request for memory that failed.
     OutOfMemory = 9,
+    /// The program's command line.
+    CommandLine = 10,
 }
 
 /// A record, as the program writes it.
@@ -55,6 +57,8 @@ pub enum Record<'a> {
     Bypass(&'a str),
     /// A request for memory that failed, the ticks afterwards, and a text about the scope.
     OutOfMemory(&'a OutOfMemory, u64, &'a str),
+    /// The arguments of the program, with a null byte between them.
+    CommandLine(&'a str),
 }
 
 /// A record, as the command reads it.
@@ -78,6 +82,8 @@ pub enum ReadRecord {
     Bypass(String),
     /// A request for memory that failed, the ticks afterwards, and a text about the scope.
     OutOfMemory(OutOfMemory, u64, String),
+    /// The arguments of the program.
+    CommandLine(Vec<String>),
 }
 
 /// Returns the head of a record.
@@ -108,6 +114,7 @@ impl Record<'_> {
             Self::Mark(..) => RecordKind::Mark,
             Self::Bypass(_) => RecordKind::Bypass,
             Self::OutOfMemory(..) => RecordKind::OutOfMemory,
+            Self::CommandLine(_) => RecordKind::CommandLine,
         }
     }
 
@@ -126,7 +133,7 @@ impl Record<'_> {
                     .for_each(|text| put_text(out, text));
             }
             Self::Driver(reading) => driver_words(reading).into_iter().for_each(|word| put_word(out, word)),
-            Self::Message(text) | Self::Bypass(text) => put_text(out, text),
+            Self::Message(text) | Self::Bypass(text) | Self::CommandLine(text) => put_text(out, text),
             Self::Scope(id, scope) => {
                 let numbers = [u64::from(id.0), u64::from(scope.parent.0), scope.kind as u64];
                 numbers.into_iter().for_each(|word| put_word(out, word));
@@ -218,6 +225,7 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
     const SCOPE: u32 = RecordKind::Scope as u32;
     const MARK: u32 = RecordKind::Mark as u32;
     const BYPASS: u32 = RecordKind::Bypass as u32;
+    const COMMAND_LINE: u32 = RecordKind::CommandLine as u32;
     const OUT_OF_MEMORY: u32 = RecordKind::OutOfMemory as u32;
     match kind {
         STACK => {
@@ -273,6 +281,7 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
             Some(ReadRecord::OutOfMemory(oom, input.word()?, input.text()?))
         }
         BYPASS => Some(ReadRecord::Bypass(input.text()?)),
+        COMMAND_LINE => Some(ReadRecord::CommandLine(input.text()?.split('\0').map(str::to_owned).collect())),
         _ => None,
     }
 }

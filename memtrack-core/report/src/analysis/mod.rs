@@ -36,6 +36,8 @@ pub mod peak;
 #[cfg(feature = "all")]
 pub mod phases;
 #[cfg(feature = "compare")]
+pub mod processes;
+#[cfg(feature = "compare")]
 pub mod ranks;
 pub mod reserved;
 pub mod summary;

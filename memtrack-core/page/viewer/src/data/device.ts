@@ -14,10 +14,10 @@ export function devices_of(head: Head, sections: Sections): LazyDevice[] {
     .map((device, index) => new LazyDevice(device, index, sections));
 }
 
-/** Loads the texts that all devices share. */
-export async function load_texts(sections: Sections): Promise<Texts> {
-  const texts = decode_texts(await sections.get(0), sections.columns(0));
-  sections.drop(0);
+/** Loads the texts in a section, which all devices of a process share. */
+export async function load_texts(sections: Sections, section: number): Promise<Texts> {
+  const texts = decode_texts(await sections.get(section), sections.columns(section));
+  sections.drop(section);
   return texts;
 }
 

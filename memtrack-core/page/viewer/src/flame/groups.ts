@@ -48,7 +48,7 @@ class Panel implements GroupsPanel {
     const what = this.what.value as What, by = this.by.value as GroupBy;
     const key = [device.index, by, what, what === 'live' ? state.event : what === 'window' ? window_events(device, state).join('–') : ''].join(' ');
     if (key === this.made && this.passing === this.app.passing) { this.mark(state); return; }
-    const texts = await this.app.texts(), events = by === 'scope' ? await device.events() : null;
+    const texts = await this.app.texts(device), events = by === 'scope' ? await device.events() : null;
     if (turn !== this.turn) return;
     this.made = key;
     this.passing = this.app.passing;

@@ -41,7 +41,6 @@ class FlameView implements View {
   private readonly canvas: HTMLCanvasElement;
   private readonly announcement: HTMLElement;
   private made: Made | null = null;
-  private texts: Texts | null = null;
   private focus = 0;
   private selected: number | null = null;
   private callers_of: number | null = null;
@@ -83,7 +82,7 @@ class FlameView implements View {
     if (!device) return;
     // A page opens with the peak; after the user has chosen an event, the graph shows that event.
     if (changed?.has('event') && (this.made || state.event !== device.head.events - 1)) this.what.value = 'live';
-    const texts = this.texts ??= await this.app.texts(), by = this.by.value as MergeBy;
+    const texts = await this.app.texts(device), by = this.by.value as MergeBy;
     const events = by === 'scope' ? await device.events() : null;
     if (turn !== this.turn) return;
     this.make(device, state, texts, events);

@@ -90,7 +90,7 @@ export class Bar implements SearchBar {
     if (this.cached?.device === device && this.cached.query === text) return this.cached.marks;
     const job = this.job = {wanted: true};
     set_text(this.status, 'searching …');
-    const [events, texts] = await Promise.all([device.events(), this.app.texts()]);
+    const [events, texts] = await Promise.all([device.events(), this.app.texts(device)]);
     if (!job.wanted) return false;
     const marks = await match(query, {device, events, texts}, job);
     if (marks !== false) this.cached = {device, query: text, marks};

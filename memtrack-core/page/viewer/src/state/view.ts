@@ -57,7 +57,7 @@ class StateView implements View {
     const turn = ++this.turn, device = this.app.devices[state.device];
     if (!device) return;
     if (this.loaded?.device !== device) {
-      const [events, segments, texts] = await Promise.all([device.events(), device.segments(), this.app.texts()]);
+      const [events, segments, texts] = await Promise.all([device.events(), device.segments(), this.app.texts(device)]);
       if (turn !== this.turn) return;
       this.loaded = {device, events, segments, texts};
       this.list_key = '';

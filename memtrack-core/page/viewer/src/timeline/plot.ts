@@ -134,6 +134,7 @@ export abstract class Plot implements View {
     if (changed.has('device') || !this.stack) {
       this.stack = this.reserved = this.bands = this.lanes = this.segments = null;
       this.thread = -1;
+      this.texts = null;
       this.pointed_mark = null;
       this.marks = marks_of(device.head);
       this.reset();
@@ -141,8 +142,9 @@ export abstract class Plot implements View {
       void this.load_rest();
     }
     // Colouring by line of code needs the texts.
-    if (state.color === 'stack') this.texts ??= await this.page.texts();
+    const texts = state.color === 'stack' ? await this.page.texts(device) : null;
     if (device !== this.page.device) return;
+    this.texts ??= texts;
     this.axis = this.page.axis;
     this.prepare(state, changed);
     if (!this.reserved && this.segments) this.find_reserved_peaks();
@@ -189,7 +191,7 @@ export abstract class Plot implements View {
       }
       const bands = await device.bands();
       if (bands.count) {
-        const texts = await this.page.texts(), used = new Map<number, number>();
+        const texts = await this.page.texts(device), used = new Map<number, number>();
         for (const thread of bands.thread) used.set(thread, (used.get(thread) ?? 0) + 1);
         const threads = used.size > 1 ? (await device.events()).threads : [];
         if (device !== this.page.device) return;
