@@ -316,7 +316,7 @@ impl InputArgs {
             let [number] = report.chosen[..] else { return None };
             report.processes.iter().find(|row| row.number == number)
         });
-        Self { chosen: chosen.map(|row| ProcessChoice::Like(row.command_line())), ..self.clone() }
+        Self { chosen: chosen.map(|row| ProcessChoice::Like(row.short_command_line())), ..self.clone() }
     }
 }
 

@@ -35,12 +35,8 @@ const SNAPSHOT_KINDS: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 /// Fails if the file cannot be read, is larger than `--max-input`, or is not a snapshot.
 pub(crate) fn load(path: &Path, input: &InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let loaded = read(path, input, true, streams)?;
-    if let Some(which) = loaded.report.as_ref().and_then(|report| which_process(report, input)) {
-        let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
-        // Ignore a failure to print this hint, because the report is correct without it.
-        let _ = writeln!(streams.stderr, "memtrack: {name}: {which}");
-    }
-    if let Some(why) = recording_was_off(&loaded.snapshot) {
+    let is_removed = loaded.report.as_ref().is_some_and(|report| !report.removed.is_empty());
+    if let Some(why) = recording_was_off(&loaded.snapshot).filter(|_| !is_removed) {
         let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
         // Ignore a failure to print this hint, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
@@ -79,6 +75,11 @@ fn read(path: &Path, input: &InputArgs, events: bool, streams: &mut Streams<'_>)
     }
     let loaded = loaded.map_err(|error| load_error(path, &head, error))?;
     check_process(&loaded, path, input)?;
+    if let Some(which) = loaded.report.as_ref().and_then(|report| which_process(report, input)) {
+        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
+        // Ignore a failure to print this hint, because the report is correct without it.
+        let _ = writeln!(streams.stderr, "memtrack: {name}: {which}");
+    }
     if let Some(warning) = load_warning(&loaded) {
         // Ignore a failure to print this warning, because the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
@@ -138,7 +139,9 @@ pub(crate) fn load_on_thread(path: &Path, input: &InputArgs) -> Result<(Loaded, 
     let options = LoadOptions::new().max_input(input.size.max_input).process(input.process_choice());
     let loaded = Snapshot::open(path, options).map_err(|error| load_error(path, &head, error))?;
     check_process(&loaded, path, input)?;
-    let warning = load_warning(&loaded);
+    let which = loaded.report.as_ref().and_then(|report| which_process(report, input));
+    let warnings: Vec<String> = load_warning(&loaded).into_iter().chain(which).collect();
+    let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
     Ok((loaded, warning))
 }
 
@@ -154,6 +157,13 @@ fn load_error(path: &Path, head: &[u8], error: LoadError) -> CliError {
 /// Describes which of several processes a report is about, unless the user has chosen it by its id.
 fn which_process(report: &ReadReport, input: &InputArgs) -> Option<String> {
     let processes: BTreeSet<u32> = report.processes.iter().map(|row| row.pid).collect();
+    if input.all {
+        let unrecorded = report.unrecorded.count();
+        return (unrecorded > 0).then(|| {
+            let processes = counted_processes(unrecorded);
+            format!("{processes} not recorded, so numbers over all processes are lower limits")
+        });
+    }
     let [number] = report.chosen[..] else { return None };
     let row = report.processes.iter().find(|row| row.number == number)?;
     let is_chosen_by_id = input.process.as_ref().is_some_and(|process| process.parse() == Ok(row.pid));
@@ -165,6 +175,11 @@ fn which_process(report: &ReadReport, input: &InputArgs) -> Option<String> {
     Some(format!(
         "about process {pid}, {command}, of {all}; --process PID or --all selects others, `memtrack processes` lists them"
     ))
+}
+
+/// Formats a number of processes with the verb that follows.
+fn counted_processes(count: u64) -> String {
+    if count == 1 { "1 process is".to_owned() } else { format!("{count} processes are") }
 }
 
 /// Checks that a process that the user has chosen is in a file that is not the recording of a run.
@@ -198,7 +213,7 @@ pub(crate) fn read_processes(
     path: &Path,
     size: InputSizeArgs,
     streams: &mut Streams<'_>,
-) -> Result<Vec<(ProcessRow, Snapshot)>, CliError> {
+) -> Result<(Vec<(ProcessRow, Snapshot)>, ReadReport), CliError> {
     let from_stdin = path == Path::new("-");
     let (head, stdin) = match from_stdin {
         true => read_stdin_head(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
@@ -220,7 +235,7 @@ pub(crate) fn read_processes(
         // Ignore a failure to print this warning, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }
-    Ok(snapshots)
+    Ok((snapshots, report))
 }
 
 /// Returns the warning about a loaded file if the recording is incomplete or a checksum is wrong.

@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
     /// is two events, its segment and a block in it, and so is its free
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub(crate) max_entries: u64,
-    /// The maximum size of the recording: it continues in further files next to it, of which the oldest are removed; in
+    /// The maximum size of the recording, at least 1MiB: it continues in further files next to it, of which the oldest are removed; in
     /// bytes, or with KiB, MiB, GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_bytes: Option<u64>,
@@ -44,7 +44,8 @@ pub(crate) struct RunArgs {
     /// otherwise a sample of the blocks below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
-    /// Record at most this many of the programs that PROGRAM starts; the others are only counted
+    /// Record this many of the programs that PROGRAM starts in full. With --host, the sums of others are exact, but few of their
+    /// small blocks are recorded; without it, others are only counted
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) max_processes: u64,
     /// Also write PyTorch snapshots, FILE.N.pickle, at these events. Of the snapshots at out of memory each process keeps

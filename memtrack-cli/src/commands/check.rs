@@ -18,10 +18,16 @@ use std::path::Path;
 /// Loads the snapshot, compares it with the limits, and prints which limits it exceeds.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = read_rules(&RulesArgs::default())?;
-    let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
-    let (base, input) = base.map_or((None, args.file.input.clone()), |(side, input)| (Some(side), input));
-    let mut snapshot = load_with(&args.file.path, &input, &args.file.symbols, streams)?.snapshot;
+    if let Some(base) = &args.against {
+        check_inputs(base, &args.file.path)?;
+    }
+    let loaded = load_with(&args.file.path, &args.file.input, &args.file.symbols, streams)?;
+    let Loaded { mut snapshot, report, .. } = loaded;
     mention_reordered(snapshot.order_by_time(), streams);
+    // The base's process is that with the same command line.
+    let input = args.file.input.matching(report.as_ref());
+    let base =
+        args.against.as_deref().map(|base| read_base(base, args, &input, &rules, streams)).transpose()?;
     let against = match (&base, args.against.as_deref()) {
         (Some(base), Some(path)) => {
             let (now, _) =
@@ -67,18 +73,17 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     Ok(if within { Exit::Success } else { Exit::Finding })
 }
 
-/// Reads the baseline and reduces it to groups. Also returns the arguments with which to read the file to check.
+/// Reads the baseline and reduces it to groups.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
+    input: &InputArgs,
     rules: &Rules,
     streams: &mut Streams<'_>,
-) -> Result<(Side, InputArgs), CliError> {
-    check_inputs(path, &args.file.path)?;
-    let Loaded { mut snapshot, report, .. } = load_with(path, &args.file.input, &args.file.symbols, streams)?;
+) -> Result<Side, CliError> {
+    let mut snapshot = load_with(path, input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
-    let side = reduce_options(None, rules).reduce(path, &snapshot, streams)?.0;
-    Ok((side, args.file.input.matching(report.as_ref())))
+    Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
 /// Returns options that reduce a file to its peak, grouped by `by`. If that is `None`, files with lines are grouped by line.

@@ -11,8 +11,8 @@ use memtrack_core::snapshot::recording::merge;
 
 /// Reads the recording and prints its processes.
 pub(crate) fn run(args: &ProcessesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let snapshots = read_processes(&args.path, args.size, streams)?;
-    let processes = Processes::of(snapshots, merge);
+    let (snapshots, report) = read_processes(&args.path, args.size, streams)?;
+    let processes = Processes::of(snapshots, &report.removed, report.unrecorded.count(), merge);
     if args.format.json {
         answers::PROCESSES.print(&processes.answer(), streams)?;
     } else {

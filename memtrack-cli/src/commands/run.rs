@@ -21,12 +21,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The smallest limit of a recording's size.
+const MIN_MAX_BYTES: u64 = 1 << 20;
+
 /// Runs the program after checks that prevent most failures, and reports where the recording is.
 pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (name, arguments) = args.program.split_first().expect("clap requires a program");
     if args.exec && args.snapshot_on.contains(&SnapshotOn::Signal) {
         let why = "--exec leaves no command to which SIGUSR2 could be sent, so --snapshot-on signal cannot work with it";
         return Err(CliError::Usage(why.to_owned()));
+    }
+    if args.max_bytes.is_some_and(|bytes| bytes < MIN_MAX_BYTES) {
+        return Err(CliError::Usage("--max-bytes: at least 1MiB".to_owned()));
     }
     let path = program::find(name)?;
     program::check(&path)?;

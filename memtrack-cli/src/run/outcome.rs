@@ -5,6 +5,7 @@ use super::holds::who_held;
 use crate::answers::{self, RecordingAnswer, RunAnswer};
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::__collector::Collector;
+use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::snapshot::recording::older_parts;
 use memtrack_core::snapshot::{ProcessEnd, ProcessRow, main_process};
 use std::collections::BTreeSet;
@@ -156,7 +157,8 @@ fn write_text(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::f
             match (processes.len() - 1, found.rows.len()) {
                 (0, 1) => writeln!(text, "memtrack: recorded {path}")?,
                 (others, _) => {
-                    let command: String = main.short_command_line().chars().take(MAX_COMMAND).collect();
+                    let command: String =
+                        printable(&main.short_command_line()).chars().take(MAX_COMMAND).collect();
                     let others = match others {
                         0 => "what it was before",
                         1 => "1 other process",
@@ -184,7 +186,7 @@ fn write_text(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::f
         writeln!(text, "memtrack: {note}")?;
     }
     let moves = match &outcome.job.folder {
-        Some(folder) => format!(", and is moved to {} when they have ended", folder.display()),
+        Some(folder) => format!("; at the end it is moved to {}", folder.display()),
         None => String::new(),
     };
     match found.running() {
@@ -202,15 +204,32 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
     let most = args.max_processes;
     let [programs, forks] = found.beyond_limits;
     if forks > 0 {
-        writeln!(text, "memtrack: {forks} forked processes are not recorded: only the first 100 are")?;
+        let forks = if forks == 1 {
+            "1 forked process is".to_owned()
+        } else {
+            format!("{forks} forked processes are")
+        };
+        writeln!(text, "memtrack: {forks} not recorded: --max-processes is {most}")?;
     }
     match programs {
         0 => {}
-        more => writeln!(
+        more if args.host => {
+            let programs = counted(more, "program");
+            writeln!(
+                text,
+                "memtrack: {programs} beyond --max-processes ({most}): sums are exact, but few small blocks are recorded"
+            )?;
+        }
+        1 => writeln!(
             text,
-            "memtrack: it started {more} more {} not recorded: --max-processes is {most}",
-            if more == 1 { "program, which is" } else { "programs, which are" }
+            "memtrack: it started 1 more program, which is not recorded: --max-processes is {most}"
         )?,
+        more => {
+            writeln!(
+                text,
+                "memtrack: it started {more} more programs, which are not recorded: --max-processes is {most}"
+            )?;
+        }
     }
     match found.without_memory {
         0 => {}

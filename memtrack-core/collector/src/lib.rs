@@ -20,7 +20,7 @@ mod recording;
 mod snapshot;
 mod system;
 
-use memtrack_model::snapshot::{ProcessEnd, ProcessRow};
+use memtrack_model::snapshot::{ProcessEnd, ProcessRow, Unrecorded};
 use memtrack_recorder::recorder::Options;
 use memtrack_recorder::shared_memory::{ProcessView, Region};
 use process::Process;
@@ -59,6 +59,13 @@ pub struct Settings {
     pub command: u32,
 }
 
+impl Settings {
+    /// Returns the settings of a program beyond the limit.
+    fn with_smallest_budget(&self) -> Self {
+        Self { options: self.options.clone().smallest_budget(), ..self.clone() }
+    }
+}
+
 /// Reads the shared memory of a run and writes its recording.
 #[derive(Debug)]
 pub struct Collector {
@@ -87,7 +94,8 @@ impl Collector {
     /// # Errors
     /// Fails when the system has no memory for it.
     pub fn create(settings: Settings) -> io::Result<Self> {
-        let region = Region::create(FIRST_EXTENTS, settings.command, settings.max_programs)?;
+        let samples_others = settings.options.wants_host_heap();
+        let region = Region::create(FIRST_EXTENTS, settings.command, settings.max_programs, samples_others)?;
         let file = RunFile::new(settings.output.clone(), settings.options.max_bytes);
         Ok(Self {
             region,
@@ -131,6 +139,9 @@ impl Collector {
     /// have ended.
     pub fn poll(&mut self) {
         let any = self.read_all();
+        let unrecorded = self.unrecorded();
+        // A failure was reported where it first happened.
+        let _ = self.file.set_unrecorded(unrecorded);
         let free = if self.is_recording { FREE_EXTENTS } else { FIRST_EXTENTS };
         if let Err(error) = self.region.keep_alive(free) {
             // Said once: without more memory, processes lose events, which are counted.
@@ -237,6 +248,22 @@ impl Collector {
     /// Returns how many programs were not recorded because there were too many, and how many forked processes.
     pub fn beyond_limits(&self) -> [u64; 2] {
         self.region.beyond_limits()
+    }
+
+    /// Returns how many processes are not recorded, by reason.
+    pub fn unrecorded(&self) -> Unrecorded {
+        let [beyond, forks] = self.region.beyond_limits();
+        let [not_preloadable, without_library] = self.region.unrecorded_programs();
+        Unrecorded {
+            // With the heap, programs beyond the limit are recorded with the smallest budget.
+            programs: if self.settings.options.wants_host_heap() { 0 } else { beyond },
+            forks,
+            without_memory: self.region.without_memory(),
+            in_other_namespaces: self.region.in_other_namespaces(),
+            without_room: self.file.omitted(),
+            not_preloadable,
+            without_library,
+        }
     }
 
     /// Returns the number of processes that were not recorded because no memory was ready for them.

@@ -110,7 +110,7 @@ impl Process {
             system: SystemProcess::open(view.pid),
             pid: view.pid,
             row,
-            settings: settings.clone(),
+            settings: if view.is_beyond_limit { settings.with_smallest_budget() } else { settings.clone() },
             clock: view.clock,
             read: BTreeMap::new(),
             log: LogState::default(),
@@ -262,7 +262,7 @@ impl Process {
     fn write(&mut self, events: &mut [Event], view: &ProcessView, file: &mut RunFile) -> io::Result<()> {
         let rows = std::mem::take(&mut self.rows);
         let Some(number) = self.number_in(file, view)? else { return Ok(()) };
-        file.append(number, rows, events)?;
+        file.append(number, rows, events, self.row.held_bytes)?;
         if std::mem::take(&mut self.has_new_reading) {
             file.append_driver(number, &self.driver.values().copied().collect::<Vec<_>>())?;
         }

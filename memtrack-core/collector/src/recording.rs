@@ -6,16 +6,21 @@ use memtrack_file::part::Part;
 use memtrack_file::unfinished::{LiveState, count_event};
 use memtrack_file::{RecordingWriter, create_private_file};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
-use memtrack_model::snapshot::{DeviceStatistics, DriverReading, Meta, Module, ProcessRow, Scope, Thread};
+use memtrack_model::snapshot::{
+    DeviceStatistics, DriverReading, Meta, Module, ProcessRow, Scope, Thread, Unrecorded,
+};
 use memtrack_recorder::recorder::parts::{PartFile, free_number, lock_new_file, remove_new_part};
 use memtrack_recorder::recorder::{Context, clock_now};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The maximum number of processes in a file.
 const MAX_PROCESSES: usize = 4096;
+/// The shortest time between two writes of the numbers of processes that are not recorded.
+const UNRECORDED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The file of a run, which is created when the first process has recorded something.
 #[derive(Debug)]
@@ -30,6 +35,9 @@ pub(crate) struct RunFile {
     has_failed: bool,
     /// Whether the end mark was written.
     is_finished: bool,
+    unrecorded: Unrecorded,
+    /// What was last written of it, and when.
+    unrecorded_written: (Unrecorded, Instant),
     /// How many processes were left out because there were too many, or because they began after the end.
     omitted: u64,
 }
@@ -90,6 +98,8 @@ impl RunFile {
             recordings: BTreeMap::new(),
             has_failed: false,
             is_finished: false,
+            unrecorded: Unrecorded::default(),
+            unrecorded_written: (Unrecorded::default(), Instant::now()),
             omitted: 0,
         }
     }
@@ -200,12 +210,22 @@ impl RunFile {
         written.inspect_err(|_| self.has_failed = true)
     }
 
-    /// Appends rows of a process, and then events that may refer to them.
+    /// Appends rows of a process, and then events that may refer to them. `held_bytes` is the most that the process has held.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
-    pub(crate) fn append(&mut self, number: u32, rows: Rows, events: &mut [Event]) -> io::Result<()> {
+    pub(crate) fn append(
+        &mut self,
+        number: u32,
+        rows: Rows,
+        events: &mut [Event],
+        held_bytes: u64,
+    ) -> io::Result<()> {
         self.begin_part_if_due()?;
+        // Readers of a file that is still written select the program by it.
+        if self.rows.get(number as usize - 1).is_some_and(|row| held_bytes / 5 * 4 > row.held_bytes) {
+            self.update(number, |row| row.held_bytes = held_bytes)?;
+        }
         self.write(number, |writer, recording| {
             write_rows(writer, &rows)?;
             if let Some(live) = &mut recording.live {
@@ -244,6 +264,23 @@ impl RunFile {
             }
             writer.counted_peak(sums.counted_peak.as_ref())
         })
+    }
+
+    /// Writes the numbers of processes of which nothing is recorded, if they have changed.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub(crate) fn set_unrecorded(&mut self, unrecorded: Unrecorded) -> io::Result<()> {
+        self.unrecorded = unrecorded;
+        let is_due = self.unrecorded_written.1.elapsed() >= UNRECORDED_INTERVAL;
+        if is_due { self.write_unrecorded() } else { Ok(()) }
+    }
+
+    fn write_unrecorded(&mut self) -> io::Result<()> {
+        let is_new = self.unrecorded_written.0 != self.unrecorded;
+        let Some(open) = self.open.as_mut().filter(|_| is_new && !self.has_failed) else { return Ok(()) };
+        self.unrecorded_written = (self.unrecorded, Instant::now());
+        open.writer.unrecorded(&self.unrecorded).inspect_err(|_| self.has_failed = true)
     }
 
     /// Changes the row of a process, and writes it if that makes a difference.
@@ -288,6 +325,7 @@ impl RunFile {
     /// Fails when the file cannot be written.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.is_finished = true;
+        self.write_unrecorded()?;
         let open = self.open.take().filter(|_| !self.has_failed);
         open.map_or(Ok(()), |open| open.writer.done().map(drop))
     }
@@ -312,6 +350,7 @@ impl RunFile {
         let since_ticks = newest.map(|tables| tables.newest_ticks).max().unwrap_or(part.since_ticks);
         let part = Part { number: part.number + 1, since_ticks, is_exact: true, ..part };
         writer.part(&part)?;
+        writer.unrecorded(&self.unrecorded)?;
         for row in &self.rows {
             writer.process(row)?;
             if let Some(recording) = self.recordings.get(&row.number) {

@@ -60,6 +60,8 @@ pub(super) const DONE: Kind = *b"DONE";
 /// A process of a run: its number, and unless only the number is given, its row as JSON, which replaces an earlier one. The
 /// chunks that follow are of this process.
 pub(super) const PROCESS: Kind = *b"PROC";
+/// The numbers of the processes of a run of which nothing is recorded, as JSON.
+pub(super) const UNRECORDED: Kind = *b"MISS";
 
 /// The bytes of a file so far, and their limit: a file may unpack to 16 MiB plus 32 times its stored bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -148,8 +150,7 @@ pub(super) fn read(
     read_if(input, position, budget, raw, |_| true)
 }
 
-/// Reads the next chunk like [`read`] if its kind is `wanted`. Any other chunk is passed over, with an empty payload, and its
-/// checksum is not computed.
+/// Reads the next chunk like [`read`] if its kind is `wanted`. Any other chunk is only checked, and its payload is empty.
 pub(super) fn read_if(
     input: &mut impl Read,
     position: &mut u64,
@@ -173,16 +174,6 @@ pub(super) fn read_if(
         return Ok(ReadOutcome::Damaged);
     }
     let kind = [head[0], head[1], head[2], head[3]];
-    if !wanted(kind) {
-        raw.clear();
-        let skipped = io::copy(&mut input.by_ref().take(stored_bytes as u64), &mut io::sink())?;
-        *position += skipped;
-        return Ok(match skipped == stored_bytes as u64 {
-            _ if !budget.try_add(raw_bytes, stored_bytes) => ReadOutcome::Damaged,
-            true => ReadOutcome::Chunk(kind),
-            false => ReadOutcome::Cut,
-        });
-    }
     // The buffer grows with the bytes that exist, not with the declared length.
     let mut stored = Vec::new();
     input.by_ref().take(stored_bytes as u64).read_to_end(&mut stored)?;
@@ -196,7 +187,9 @@ pub(super) fn read_if(
     if crc.finalize() != word(16) || !budget.try_add(raw_bytes, stored_bytes) {
         return Ok(ReadOutcome::Damaged);
     }
-    if flags == FLAG_LZ4 {
+    if !wanted(kind) {
+        raw.clear();
+    } else if flags == FLAG_LZ4 {
         raw.clear();
         raw.resize(raw_bytes, 0);
         if lz4_flex::block::decompress_into(&stored, raw).ok() != Some(raw_bytes) {

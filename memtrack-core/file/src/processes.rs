@@ -4,6 +4,7 @@ use super::RecordingError;
 use super::reader::read_rows;
 use super::varint::Malformed;
 use memtrack_model::snapshot::{ProcessEnd, ProcessRow, main_process};
+use memtrack_model::units::printable;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
@@ -18,7 +19,7 @@ pub enum ProcessChoice {
     Program,
     /// The process with this id, or else the largest one with this name or command line.
     Named(String),
-    /// The process with this command line, or else the program.
+    /// The process with this command line, as [`ProcessRow::short_command_line`] returns it, or else the program.
     Like(String),
     /// The process with this number.
     Number(u32),
@@ -44,7 +45,7 @@ impl ProcessChoice {
             Self::All => return Ok(rows.iter().map(|row| row.number).collect()),
             Self::Program => main_process(rows),
             Self::Like(command) => {
-                let like = rows.iter().filter(|row| row.command_line() == *command);
+                let like = rows.iter().filter(|row| row.short_command_line() == *command);
                 like.max_by_key(|row| row.held_bytes).map(|row| row.number).or_else(|| main_process(rows))
             }
             Self::Number(number) => rows.iter().map(|row| row.number).find(|there| there == number),
@@ -60,7 +61,7 @@ impl ProcessChoice {
             let mut last: Vec<&ProcessRow> =
                 rows.iter().filter(|row| row.end != ProcessEnd::Replaced).collect();
             last.sort_by_key(|row| std::cmp::Reverse(row.held_bytes));
-            let processes = last.iter().map(|row| (row.pid, row.short_command_line())).collect();
+            let processes = last.iter().map(|row| (row.pid, printable(&row.short_command_line()))).collect();
             RecordingError::NoProcess { wanted, processes }
         })
     }

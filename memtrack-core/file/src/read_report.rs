@@ -1,7 +1,7 @@
 //! The result of reading besides the snapshot: the reason why a file could not be read at all ([`RecordingError`]), or
 //! which part of the file was read ([`ReadReport`]).
 
-use memtrack_model::snapshot::ProcessRow;
+use memtrack_model::snapshot::{ProcessRow, Unrecorded};
 use std::{fmt, io};
 
 /// The reason why a recording could not be read.
@@ -114,24 +114,42 @@ pub struct ReadReport {
     pub processes: Vec<ProcessRow>,
     /// The numbers of the processes that the snapshot contains; empty for the recording of one process.
     pub chosen: Vec<u32>,
+    /// Whether a run was ended, and read to its end. [`Self::complete`] is about the chosen processes.
+    pub run_complete: bool,
+    /// The processes of a run of which nothing is recorded.
+    pub unrecorded: Unrecorded,
+    /// The numbers of the chosen processes of which nothing is left, because it was in parts that were removed or cut off.
+    pub removed: Vec<u32>,
 }
 
 impl ReadReport {
     /// Describes for the user in one line what is missing, without the file's name; `None` if nothing is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.lost_bytes;
-        let mut text = match (self.complete, self.damaged, lost) {
+        let is_run = !self.processes.is_empty();
+        let is_complete = if is_run { self.run_complete } else { self.complete };
+        let mut text = match (is_complete, self.damaged, lost) {
             (true, _, _) => String::new(),
             (false, _, _) if self.continues_elsewhere => {
                 "a part of a recording that goes on in another file (open the one without `.part-` in its name)"
                     .into()
             }
             (false, true, _) => format!("damaged: the last {lost} of {} bytes are lost", self.file_bytes),
+            (false, false, 0) if is_run => {
+                "the run was not ended (a process still runs, or the collector was killed), or the file is cut".into()
+            }
             (false, false, 0) => "the recording was not ended (the program was killed, called exec or _exit, or still runs)".into(),
             (false, false, _) => format!("cut: the last {lost} of {} bytes are lost", self.file_bytes),
         };
-        if !self.complete {
+        if !is_complete {
             text.push_str("; what was written before is shown");
+        }
+        if !self.removed.is_empty() {
+            let separator = if text.is_empty() { "" } else { "; " };
+            let processes = if self.removed.len() == 1 { "a process" } else { "some processes" };
+            text.push_str(&format!(
+                "{separator}what {processes} recorded is in parts that were removed (--max-bytes) or lost"
+            ));
         }
         if self.unknown_ids > 0 {
             let separator = if text.is_empty() { "" } else { "; " };

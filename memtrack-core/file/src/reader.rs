@@ -12,7 +12,7 @@ use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION, ReadReport, RecordingError, 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{
     Clock, DriverReading, Meta, Module, NamesPiece, ProcessEnd, ProcessRow, Scope, ScopeSums, Snapshot,
-    Thread,
+    Thread, Unrecorded,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
@@ -90,15 +90,17 @@ fn read_states(
     only: Option<u32>,
     packed_bytes: PackedInput<'_>,
 ) -> Result<(States, ReadReport), RecordingError> {
-    check_header(&mut input)?;
-    let mut states = States::default();
+    let version = read_header(&mut input)?;
+    let mut states = States { is_run: version > PROCESS_VERSION, ..States::default() };
     let mut report = ReadReport { file_bytes: 16, ..ReadReport::default() };
     let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
     let whole_bytes = loop {
         let start = position;
         // What is common to all processes, and what is of the process.
         let is_other = only.is_some_and(|only| states.current != 0 && states.current != only);
-        let wanted = |kind| !is_other || matches!(kind, chunk::PROCESS | chunk::NEXT | chunk::DONE);
+        let wanted = |kind| {
+            !is_other || matches!(kind, chunk::PROCESS | chunk::UNRECORDED | chunk::NEXT | chunk::DONE)
+        };
         let kind = match chunk::read_if(&mut input, &mut position, &mut budget, &mut raw, wanted)? {
             ReadOutcome::End | ReadOutcome::Cut => break start,
             ReadOutcome::Damaged => {
@@ -211,6 +213,9 @@ struct States {
     /// everything.
     states: BTreeMap<u32, State>,
     rows: Rows,
+    unrecorded: Unrecorded,
+    /// Whether the header is that of a run.
+    is_run: bool,
     /// The process to which the next chunk belongs.
     current: u32,
     /// What all processes together may still leave empty.
@@ -236,6 +241,10 @@ impl States {
             self.current = self.rows.add(raw)?;
             return Ok(true);
         }
+        if kind == chunk::UNRECORDED {
+            self.unrecorded = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+            return Ok(true);
+        }
         self.states.entry(self.current).or_default().add(kind, raw, &mut self.room)
     }
 
@@ -252,7 +261,12 @@ impl States {
         let snapshots = self.finish_processes(&chosen, report);
         report.chosen = chosen;
         report.complete = snapshots.iter().all(|(_, snapshot)| snapshot.meta.complete);
-        Ok(Content::Recording(Box::new(merge(snapshots))))
+        let mut snapshot = merge(snapshots);
+        if *choice == ProcessChoice::All {
+            // Numbers over all processes are then only lower limits.
+            snapshot.meta.complete &= self.unrecorded.count() == 0 && report.removed.is_empty();
+        }
+        Ok(Content::Recording(Box::new(snapshot)))
     }
 
     fn finish_each(mut self, report: &mut ReadReport) -> Vec<(ProcessRow, Snapshot)> {
@@ -262,7 +276,7 @@ impl States {
             return self.finish_processes(&all, report);
         }
         let state = self.states.remove(&0).unwrap_or_default();
-        if state.pytorch.is_some() {
+        if state.pytorch.is_some() || self.is_run {
             return Vec::new();
         }
         let snapshot = state.finish(report, &mut self.room);
@@ -283,10 +297,18 @@ impl States {
     /// Finishes the processes with these numbers.
     fn finish_processes(&mut self, numbers: &[u32], report: &mut ReadReport) -> Vec<(ProcessRow, Snapshot)> {
         let is_done = report.complete;
+        (report.run_complete, report.unrecorded) = (is_done, self.unrecorded);
         let rows = std::mem::take(&mut report.processes);
+        let clocks = self.states.values().filter_map(|state| state.clocks);
+        let run_clock = clocks.reduce(|a, b| Clock { first: a.first.min(b.first), last: a.last.max(b.last) });
         let finish = |row: &ProcessRow| {
             report.complete = is_done || row.end != ProcessEnd::Running;
-            let state = self.states.remove(&row.number).unwrap_or_default();
+            let state = self.states.remove(&row.number);
+            if state.is_none() {
+                report.removed.push(row.number);
+            }
+            let mut state = state.unwrap_or_default();
+            state.clocks = state.clocks.or(run_clock);
             (row.clone(), state.finish(report, &mut self.room))
         };
         let snapshots = rows.iter().filter(|row| numbers.contains(&row.number)).map(finish).collect();

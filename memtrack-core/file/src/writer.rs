@@ -10,7 +10,7 @@ use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module,
-    OperatorLog, ProcessRow, Sampling, Scope, ScopeSums, Segment, Thread,
+    OperatorLog, ProcessRow, Sampling, Scope, ScopeSums, Segment, Thread, Unrecorded,
 };
 use std::io::{self, Write};
 
@@ -89,6 +89,15 @@ impl<W: Write> RecordingWriter<W> {
         self.raw.extend_from_slice(&row.number.to_le_bytes());
         serde_json::to_writer(&mut self.raw, row)?;
         self.push(chunk::PROCESS);
+        self.write_chunks()
+    }
+
+    /// Writes the numbers of processes of which nothing is recorded. The last call replaces earlier ones.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn unrecorded(&mut self, unrecorded: &Unrecorded) -> io::Result<()> {
+        self.push_json(chunk::UNRECORDED, unrecorded)?;
         self.write_chunks()
     }
 

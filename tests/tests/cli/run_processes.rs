@@ -107,6 +107,63 @@ fn all_processes_together_are_reported_on_one_clock() {
     assert!(all.blocks.is_empty() && all.device_ids().contains(&DeviceId(0)));
 }
 
+/// A part is never shown as the whole.
+#[test]
+fn sums_over_all_processes_are_lower_limits_if_some_are_not_recorded() {
+    let bench = Bench::new();
+    let limits = ["--max-processes", "1", "-o", "run", "--", PLAIN, "fork_many", "3"];
+    assert!(bench.run(&limits).status.success());
+    let output = verb(&bench, &["processes", "run"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("2 more processes are not recorded\n"), "{text}");
+    assert!(text.contains("Device 0, all together: at least "), "{text}");
+    let found = processes(&bench, "run");
+    assert_eq!((&found["complete"], &found["unrecorded"]), (&false.into(), &2.into()));
+    let check = |more: &[&str]| verb(&bench, &[&["check", "run", "--max-peak", "1TiB"], more].concat());
+    assert_eq!(check(&["--all"]).status.code(), Some(1), "it may be more than the limit");
+    assert_eq!(check(&[]).status.code(), Some(0), "the program is recorded");
+}
+
+#[test]
+fn a_cut_run_is_reported_by_every_verb() {
+    let bench = Bench::new();
+    assert!(bench.run(&["-o", "run", "--", PLAIN, "fork"]).status.success());
+    let whole = fs::read(bench.path("run")).unwrap();
+    // Without the end mark, and in the middle; and damaged.
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 0x41;
+    for (name, content) in
+        [("end", &whole[..whole.len() - 20]), ("half", &whole[..middle]), ("damaged", &damaged)]
+    {
+        fs::write(bench.path(name), content).unwrap();
+        for arguments in [["summary", name].as_slice(), &["summary", name, "--all"], &["processes", name]] {
+            let output = verb(&bench, arguments);
+            assert!(stderr_text(&output).contains("memtrack: warning: "), "{arguments:?}: {output:?}");
+        }
+        assert_eq!(processes(&bench, name)["complete"], name == "end", "both processes had ended");
+    }
+    fs::write(bench.path("start"), &whole[..100]).unwrap();
+    assert_eq!(verb(&bench, &["processes", "start"]).status.code(), Some(3));
+}
+
+#[test]
+fn diff_and_check_compare_processes_with_the_same_command_line() {
+    let bench = Bench::new();
+    for name in ["before", "after"] {
+        assert!(bench.run(&["-o", name, "--", PLAIN, "fork"]).status.success());
+    }
+    let child = processes(&bench, "before")["processes"][1]["process"].to_string();
+    let diff = answer(&verb(&bench, &["diff", "--json", "before", "after", "--process", &child]));
+    assert_eq!(diff["different"], false, "{diff:#}");
+    let child = processes(&bench, "after")["processes"][1]["process"].to_string();
+    let output =
+        verb(&bench, &["check", "after", "--against", "before", "--process", &child, "--tolerance", "0"]);
+    assert!(output.status.success(), "{} {output:?}", stderr_text(&output));
+    let fork = verb(&bench, &["summary", "after", "--process", "fork of cuda_plain fork"]);
+    assert!(String::from_utf8_lossy(&fork.stdout).contains("5.0 MiB requested"), "{fork:?}");
+}
+
 #[test]
 fn a_run_is_read_from_a_pipe_and_compressed() {
     let bench = Bench::new();
@@ -203,6 +260,11 @@ fn a_limited_recording_keeps_the_live_blocks_of_each_process() {
     assert_eq!(codes.len(), 3, "{found:#}");
     // A code is not known if the parent asked for it before the collector opened the process, or on an old kernel.
     assert!((1..).zip(&codes).all(|(number, code)| code.is_none_or(|code| code == number)), "{codes:?}");
+    let gone = rows.iter().filter(|row| row["removed"] == true);
+    assert!(gone.count() >= 1 && found["complete"] == false, "{found:#}");
+    let first = verb(&bench, &["summary", "run", "--process", &rows[0]["process"].to_string()]);
+    assert!(stderr_text(&first).contains("is in parts that were removed"), "{}", stderr_text(&first));
+    assert!(!stderr_text(&first).contains("recording was not on"), "{}", stderr_text(&first));
     // The newest child is recorded whole, with its older block: its allocation was in a part that was removed.
     let last = rows.last().unwrap()["process"].to_string();
     let open = LoadOptions::new().process(memtrack_core::snapshot::recording::ProcessChoice::Named(last));

@@ -118,7 +118,7 @@ fn only_100_forked_processes_leave_snapshots() {
     let output = bench.run(&["-o", "many", "--snapshot-on", "exit", "--", PLAIN, "fork_many", "103"]);
     let text = stderr_text(&output);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("3 forked processes are not recorded: only the first 100 are"), "{text}");
+    assert!(text.contains("3 forked processes are not recorded: --max-processes is 100"), "{text}");
     let (snapshots, recordings): (Vec<_>, Vec<_>) =
         bench.files().into_iter().partition(|name| name.ends_with(".1.pickle"));
     assert_eq!((snapshots.len(), recordings), (101, vec!["many".to_owned()]), "{text}");

@@ -136,6 +136,8 @@ fn begin() {
     let mut options = Options::new().context(context);
     if heap::is_without_sizes() {
         options = options.exact();
+    } else if shared_memory::is_beyond_limit() {
+        options = options.smallest_budget();
     }
     (options.under_run, options.host_heap) = (true, wants_heap());
     if IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) {

@@ -31,7 +31,7 @@ pub use frames::*;
 pub use known_names::*;
 pub use marks::{Mark, Marks};
 pub use operator_log::*;
-pub use processes::{ProcessEnd, ProcessRow, main_process};
+pub use processes::{ProcessEnd, ProcessRow, Unrecorded, main_process};
 pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;

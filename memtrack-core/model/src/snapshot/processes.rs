@@ -34,6 +34,37 @@ pub struct ProcessRow {
     pub held_bytes: u64,
 }
 
+/// The processes of a run of which nothing is recorded, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Unrecorded {
+    /// Started programs beyond the limit.
+    pub programs: u64,
+    /// Forked processes beyond the limit.
+    pub forks: u64,
+    /// Processes for which no memory was ready.
+    pub without_memory: u64,
+    /// Processes in another namespace of process ids.
+    pub in_other_namespaces: u64,
+    /// Processes for which the file has no room.
+    pub without_room: u64,
+    /// Programs into which no library can be preloaded.
+    pub not_preloadable: u64,
+    /// Programs that were started without the library in their environment.
+    pub without_library: u64,
+}
+
+impl Unrecorded {
+    /// Returns the number of all these processes.
+    pub fn count(&self) -> u64 {
+        let Self { programs, forks, without_memory, in_other_namespaces, without_room, .. } = self;
+        let some = [programs, forks, without_memory, in_other_namespaces, without_room];
+        let all = some.into_iter().chain([&self.not_preloadable, &self.without_library]);
+        all.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -63,8 +94,14 @@ impl ProcessRow {
         if self.arguments.is_empty() { self.program.clone() } else { self.arguments.join(" ") }
     }
 
-    /// Returns the command line in one line, with the name of the program instead of its path.
+    /// Returns the command line in one line, with the name of the program instead of its path. That of a fork begins with
+    /// `fork of`.
     pub fn short_command_line(&self) -> String {
+        let fork = if self.is_forked { "fork of " } else { "" };
+        format!("{fork}{}", self.short_arguments())
+    }
+
+    fn short_arguments(&self) -> String {
         let Some((first, others)) = self.arguments.split_first() else { return self.name().to_owned() };
         let first = Path::new(first).file_name().and_then(|name| name.to_str()).unwrap_or(first);
         std::iter::once(first).chain(others.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
@@ -78,6 +115,7 @@ impl ProcessRow {
             || self.program == name
             || self.arguments.iter().take(2).any(is_file)
             || self.command_line() == name
+            || self.short_command_line() == name
     }
 }
 

@@ -2,8 +2,8 @@
 //! extents, without waiting: where there is no page, an event is lost and counted.
 
 use super::layout::{
-    ABI, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC, MAX_EXTENTS, MAX_FORKS, PAGE_BYTES,
-    PAGE_CONTENT_BYTES, PageHeader, PageKind, ProcessHeader, RegionHeader, owner_of, page_content,
+    ABI, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC, MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES,
+    PageHeader, PageKind, ProcessHeader, RegionHeader, owner_of, page_content,
 };
 use super::log::{self, Record};
 use super::protocol;
@@ -58,6 +58,15 @@ pub fn connect(path: &CStr) -> bool {
         unsafe { libc::munmap(header.as_ptr().cast(), HEADER_BYTES) };
     }
     fits
+}
+
+/// Whether this program is recorded with the smallest budget. A forked child does as its parent.
+static IS_BEYOND_LIMIT: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this program is to be recorded with the smallest budget, because too many programs were started. Known after
+/// [`has_arena`] was called.
+pub fn is_beyond_limit() -> bool {
+    IS_BEYOND_LIMIT.load(Ordering::Relaxed)
 }
 
 /// Returns whether this process has memory of its own in the region, so that it can be recorded. Takes it at the first
@@ -162,14 +171,18 @@ impl Arena {
         let is_forked = generation() > 0;
         let command = region.command.load(Ordering::Relaxed);
         let has_room = |count: &AtomicU64, most: u64| count.fetch_add(1, Ordering::Relaxed) < most;
+        let most = region.max_programs.load(Ordering::Relaxed);
         let may_begin = match is_forked {
-            true => has_room(&region.forks, MAX_FORKS),
+            true => has_room(&region.forks, most),
             // The programs that the command's child executes are always recorded.
             false if pid == command || parent == command => true,
-            false => has_room(&region.programs, region.max_programs.load(Ordering::Relaxed)),
+            false => has_room(&region.programs, most),
         };
         if !may_begin {
-            return None;
+            if is_forked || region.samples_others.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            IS_BEYOND_LIMIT.store(true, Ordering::Relaxed);
         }
         let (number, extent) = first_extent(region, pid)?;
         // SAFETY: the extent was just mapped and stays mapped.
@@ -178,6 +191,7 @@ impl Arena {
         process.pid.store(pid, Ordering::Relaxed);
         process.parent.store(parent, Ordering::Relaxed);
         process.is_forked.store(u32::from(is_forked), Ordering::Relaxed);
+        process.is_beyond_limit.store(u32::from(is_beyond_limit()), Ordering::Relaxed);
         process.image.store(image_number(), Ordering::Relaxed);
         let (ticks, epoch_ns) = crate::events::clock_now();
         process.clock[0].store(ticks, Ordering::Relaxed);

@@ -11,13 +11,10 @@ pub(super) const EXTENT_BYTES: usize = EXTENT_PAGES * PAGE_BYTES;
 /// The maximum number of extents in a region: 256 MiB.
 pub(super) const MAX_EXTENTS: usize = 4096;
 
-/// The maximum number of forked processes that are recorded.
-pub(super) const MAX_FORKS: u64 = 100;
-
 /// The first bytes of a region.
 pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
 /// Changes with every change of the structures in this file and of the records in the log.
-pub(super) const ABI: u32 = 2;
+pub(super) const ABI: u32 = 3;
 
 /// The owner of an extent that a process may take; 0 is that of one that is not reserved yet.
 pub(super) const FREE: u32 = 1;
@@ -57,8 +54,10 @@ pub(super) struct RegionHeader {
     pub(super) max_programs: AtomicU64,
     /// The number of such programs, including those beyond the limit.
     pub(super) programs: AtomicU64,
-    /// The number of forked processes that wanted to be recorded, including those beyond [`MAX_FORKS`].
+    /// The number of forked processes that wanted to be recorded, including those beyond the limit.
     pub(super) forks: AtomicU64,
+    /// 1 if programs beyond the limit are recorded with the smallest budget.
+    pub(super) samples_others: AtomicU32,
     /// The number of started programs into which no library can be preloaded.
     pub(super) refused: AtomicU64,
     /// The number of programs that were started without the library in their environment.
@@ -94,6 +93,8 @@ pub(super) struct ProcessHeader {
     pub(super) parent: AtomicU32,
     /// 1 in a child that was forked from a recorded process.
     pub(super) is_forked: AtomicU32,
+    /// 1 if it is recorded with the smallest budget, because there are too many programs.
+    pub(super) is_beyond_limit: AtomicU32,
     /// A number that is another one after each `exec`.
     pub(super) image: AtomicU64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.

@@ -6,8 +6,8 @@
 use super::arena::pid_namespace;
 use super::layout::{
     ABI, COMMAND, Counter, EVENTS_PER_PAGE, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC,
-    MAX_EXTENTS, MAX_FORKS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, Peak, ProcessHeader,
-    RegionHeader, page_content, pid_of,
+    MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, Peak, ProcessHeader, RegionHeader,
+    page_content, pid_of,
 };
 use super::log::{self, ReadRecord, Taken};
 use super::protocol::{self, PAGE_USED};
@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The maximum number of extents that are reserved at once: it takes a fraction of a millisecond, during which nothing is read.
 const RESERVED_AT_ONCE: usize = 8;
@@ -40,11 +40,16 @@ unsafe impl Send for Region {}
 
 impl Region {
     /// Creates a region with this number of free extents, in which at most `max_programs` programs are recorded besides the one
-    /// that the process `command` starts.
+    /// that the process `command` starts. Others are recorded with the smallest budget if `samples_others`.
     ///
     /// # Errors
     /// Fails when the system has no memory for it.
-    pub fn create(free_extents: usize, command: u32, max_programs: u64) -> io::Result<Self> {
+    pub fn create(
+        free_extents: usize,
+        command: u32,
+        max_programs: u64,
+        samples_others: bool,
+    ) -> io::Result<Self> {
         // SAFETY: the calls create and map a new file; the descriptor is owned by `file` at once.
         let (file, memory) = unsafe {
             let file = libc::memfd_create(c"memtrack".as_ptr(), libc::MFD_CLOEXEC);
@@ -71,6 +76,7 @@ impl Region {
         region.header().command.store(command, Ordering::Relaxed);
         region.header().pid_namespace.store(pid_namespace(), Ordering::Relaxed);
         region.header().max_programs.store(max_programs, Ordering::Relaxed);
+        region.header().samples_others.store(u32::from(samples_others), Ordering::Relaxed);
         region.header().owners[0].store(COMMAND, Ordering::Relaxed);
         region.reserve_more(free_extents)?;
         Ok(region)
@@ -167,11 +173,8 @@ impl Region {
     /// Returns how many programs were not recorded because there were too many, and how many forked processes.
     pub fn beyond_limits(&self) -> [u64; 2] {
         let header = self.header();
-        let beyond = |count: &AtomicU64, most| count.load(Ordering::Relaxed).saturating_sub(most);
-        [
-            beyond(&header.programs, header.max_programs.load(Ordering::Relaxed)),
-            beyond(&header.forks, MAX_FORKS),
-        ]
+        let most = header.max_programs.load(Ordering::Relaxed);
+        [&header.programs, &header.forks].map(|count| count.load(Ordering::Relaxed).saturating_sub(most))
     }
 
     /// Returns the number of processes that were not recorded because no extent was free.
@@ -220,6 +223,7 @@ impl Region {
                 pid: process.pid.load(Ordering::Relaxed),
                 parent: process.parent.load(Ordering::Relaxed),
                 is_forked: process.is_forked.load(Ordering::Relaxed) == 1,
+                is_beyond_limit: process.is_beyond_limit.load(Ordering::Relaxed) == 1,
                 image: process.image.load(Ordering::Relaxed),
                 clock: [0, 1].map(|at: usize| process.clock[at].load(Ordering::Relaxed)).into(),
                 start_ticks: process.start_ticks.load(Ordering::Relaxed),
@@ -475,6 +479,8 @@ pub struct ProcessView {
     pub parent: u32,
     /// Whether it is a fork of a recorded process, and not a program that was started.
     pub is_forked: bool,
+    /// Whether it is recorded with the smallest budget, because there are too many programs.
+    pub is_beyond_limit: bool,
     /// A number that is another one after each `exec`.
     pub image: u64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.

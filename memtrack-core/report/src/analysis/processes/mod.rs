@@ -8,9 +8,12 @@ use super::lifetimes::lifetimes;
 use super::peak::Peak;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::{ProcessEnd, ProcessRow, Snapshot, main_process};
+use memtrack_model::snapshot::{Clock, ProcessEnd, ProcessRow, Snapshot, main_process};
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// The relative error above which an estimate would be shown as an upper bound.
+const MAX_ERROR: f64 = super::estimate::MAX_RELATIVE_ERROR;
 
 /// The memory of the processes of a run.
 #[derive(Clone, Debug)]
@@ -22,8 +25,10 @@ pub struct Processes {
     pub together: Vec<DeviceMemory>,
     /// The seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
     pub seconds: f64,
-    /// Whether the recording is complete.
+    /// Whether the recording is complete: the run was ended, and all of its processes are in the file.
     pub complete: bool,
+    /// The number of processes that are not recorded.
+    pub unrecorded: u64,
 }
 
 /// The memory of a process. A process that executed several programs counts as one for each of them.
@@ -42,6 +47,8 @@ pub struct Process {
     pub seconds: f64,
     /// The memory on each device.
     pub devices: Vec<DeviceMemory>,
+    /// Whether its events are in parts that were removed or lost.
+    pub is_removed: bool,
 }
 
 /// The memory of one or of all processes on a device.
@@ -66,13 +73,22 @@ pub struct DeviceMemory {
 
 impl Processes {
     /// Reads the memory of each process, and of all together. `merge` makes one snapshot of all (`memtrack_file::merge`).
+    ///
+    /// `removed` are the numbers of processes whose events are not in the file any more, and `unrecorded` is the number of
+    /// processes that are not in it at all.
     pub fn of(
         snapshots: Vec<(ProcessRow, Snapshot)>,
+        removed: &[u32],
+        unrecorded: u64,
         merge: impl FnOnce(Vec<(ProcessRow, Snapshot)>) -> Snapshot,
     ) -> Self {
         let rows: Vec<ProcessRow> = snapshots.iter().map(|(row, _)| row.clone()).collect();
         let main = main_process(&rows);
-        let complete = snapshots.iter().all(|(_, snapshot)| snapshot.meta.complete);
+        let is_whole = removed.is_empty() && unrecorded == 0;
+        let complete = is_whole && snapshots.iter().all(|(_, snapshot)| snapshot.meta.complete);
+        let clocks = snapshots.iter().map(|(_, snapshot)| snapshot.clock);
+        let clock = clocks.reduce(|a, b| Clock { first: a.first.min(b.first), last: a.last.max(b.last) });
+        let clock = clock.unwrap_or_default();
         let begun = rows.iter().map(|row| row.begun_ticks).min().unwrap_or(0);
         let mut all: BTreeMap<u32, Process> = BTreeMap::new();
         let mut ended = begun;
@@ -80,22 +96,23 @@ impl Processes {
             // Of a process that still runs, the newest event or reading of the clock is known.
             let last = if row.end == ProcessEnd::Running { snapshot.clock.last.0 } else { row.ended_ticks };
             ended = ended.max(last);
-            let seconds = |ticks: u64| seconds_between(snapshot, begun, ticks);
+            let seconds = |ticks: u64| seconds_between(&clock, begun, ticks);
             let process = Process {
                 is_main: Some(row.number) == main,
                 parent: parent_of(&rows, row).map(|parent| parent.number),
                 begun_seconds: seconds(row.begun_ticks),
                 seconds: (seconds(last) - seconds(row.begun_ticks)).max(0.0),
-                devices: memory_of(snapshot, begun),
+                devices: memory_of(snapshot, &clock, begun),
+                is_removed: removed.contains(&row.number),
                 row: row.clone(),
             };
             all.insert(row.number, process);
         }
         let limits = limits_by_processes(all.values());
         let mut merged = merge(snapshots);
-        let mut together = memory_of(&merged, begun);
+        let mut together = memory_of(&merged, &clock, begun);
         end_earlier(&mut merged, &rows);
-        let earlier = memory_of(&merged, begun);
+        let earlier = memory_of(&merged, &clock, begun);
         for (device, earlier) in together.iter_mut().zip(&earlier) {
             let error = &mut device.peak_error;
             if earlier.peak_error.low < error.low {
@@ -106,12 +123,17 @@ impl Processes {
             if let Some(&(least, most)) = limits.get(&device.device) {
                 *error = error.at_most(most).at_least(least);
             }
+            if error.relative_error() > MAX_ERROR && error.low > 0.0 {
+                // Both ends are shown: the lower one may be the peak of a single process.
+                *error = Estimate::between(error.low, error.high);
+            }
+            *error = error.with_completeness(is_whole);
             device.peak_bytes = error.value as u64;
         }
-        let seconds = seconds_between(&merged, begun, ended);
+        let seconds = seconds_between(&clock, begun, ended);
         let order = in_tree_order(&rows);
         let processes = order.into_iter().filter_map(|number| all.remove(&number)).collect();
-        Self { processes, together, seconds, complete }
+        Self { processes, together, seconds, complete, unrecorded }
     }
 
     /// Returns the share of a process in the peak of all, from 0 to 1: on the device where it is largest.
@@ -140,6 +162,7 @@ impl Processes {
                 command_line: row.arguments.clone(),
                 forked: row.is_forked,
                 main: process.is_main,
+                removed: process.is_removed,
                 end: end_name(row.end),
                 exit_code,
                 signal,
@@ -151,6 +174,7 @@ impl Processes {
         };
         ProcessesAnswer {
             complete: self.complete,
+            unrecorded: self.unrecorded,
             seconds: self.seconds,
             together: self.together.iter().map(DeviceMemory::answer).collect(),
             processes: self.processes.iter().map(process).collect(),
@@ -176,8 +200,10 @@ impl DeviceMemory {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessesAnswer {
-    /// Whether the recording is complete.
+    /// Whether the recording is complete: the run was ended, and all of its processes are in the file.
     pub complete: bool,
+    /// The number of processes that are not recorded.
+    pub unrecorded: u64,
     /// The seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
     pub seconds: f64,
     /// All processes together, on each device. Memory of a process that has ended no longer counts.
@@ -204,6 +230,8 @@ pub struct ProcessAnswer {
     pub forked: bool,
     /// Whether reports are about this process unless another one is chosen.
     pub main: bool,
+    /// Whether its events are in parts that were removed (`--max-bytes`) or lost, so that its memory is not known.
+    pub removed: bool,
     /// How the process ended: `running` (when the recording was read or cut off), `exit`, `signal`, `exec` (it executed another
     /// program), or `unknown`.
     pub end: &'static str,
@@ -249,12 +277,11 @@ const fn end_name(end: ProcessEnd) -> &'static str {
     }
 }
 
-fn seconds_between(snapshot: &Snapshot, from: u64, to: u64) -> f64 {
-    let clock = &snapshot.clock;
+fn seconds_between(clock: &Clock, from: u64, to: u64) -> f64 {
     (clock.time_ns(to).saturating_sub(clock.time_ns(from))) as f64 / 1e9
 }
 
-fn memory_of(snapshot: &Snapshot, begun: u64) -> Vec<DeviceMemory> {
+fn memory_of(snapshot: &Snapshot, clock: &Clock, begun: u64) -> Vec<DeviceMemory> {
     let of_device = |device: DeviceId| {
         let lifetimes = lifetimes(snapshot, device);
         let peak = Peak::of(snapshot, device, &lifetimes);
@@ -264,7 +291,7 @@ fn memory_of(snapshot: &Snapshot, begun: u64) -> Vec<DeviceMemory> {
             name: snapshot.device_name(device),
             peak_bytes: peak.bytes,
             peak_error: peak.error,
-            peak_seconds: peak.ticks.map(|ticks| seconds_between(snapshot, begun, ticks)),
+            peak_seconds: peak.ticks.map(|ticks| seconds_between(clock, begun, ticks)),
             allocated: snapshot
                 .exact_counts(device)
                 .map(|counts| (counts.allocated_bytes, counts.allocations)),

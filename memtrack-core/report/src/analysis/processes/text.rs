@@ -28,7 +28,7 @@ impl Processes {
         let width = layout.into().width;
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let unfinished = if self.complete { "" } else { ", as far as they were recorded" };
+        let unfinished = if self.complete { "" } else { ", not completely recorded" };
         let pids: BTreeSet<u32> = self.processes.iter().map(|process| process.row.pid).collect();
         let count =
             if pids.len() == 1 { "1 process".to_owned() } else { format!("{} processes", pids.len()) };
@@ -39,6 +39,13 @@ impl Processes {
             self.processes.iter().filter(|process| !shown.contains(&process.row.number)).collect();
         if !others.is_empty() {
             text.push_str(&wrap(&(self.format_others(&others) + "\n"), width));
+        }
+        if self.unrecorded > 0 {
+            let processes = match self.unrecorded {
+                1 => "1 more process is".to_owned(),
+                more => format!("{more} more processes are"),
+            };
+            text.push_str(&wrap(&format!("{processes} not recorded\n"), width));
         }
         for device in &self.together {
             let peak = device.peak_error.as_bytes(device.peak_bytes);
@@ -55,13 +62,16 @@ impl Processes {
         text
     }
 
+    /// Returns whether a process belongs into the table.
+    fn is_large(&self, process: &Process) -> bool {
+        // What is not known may be large.
+        process.is_removed || self.share(process) >= MIN_SHARE
+    }
+
     /// Returns the numbers of the processes in the table.
     fn shown(&self, limit: usize) -> Vec<u32> {
-        let mut shown: Vec<&Process> = self
-            .processes
-            .iter()
-            .filter(|process| process.is_main || self.share(process) >= MIN_SHARE)
-            .collect();
+        let mut shown: Vec<&Process> =
+            self.processes.iter().filter(|process| process.is_main || self.is_large(process)).collect();
         shown.sort_by(|a, b| {
             (b.is_main, self.share(b))
                 .partial_cmp(&(a.is_main, self.share(a)))
@@ -117,9 +127,10 @@ impl Processes {
             Some(memory) => memory.peak_error.as_bytes(memory.peak_bytes),
             None => "—".to_owned(),
         }));
-        cells.push(human_share(self.share(process)));
+        cells.push(if process.is_removed { "—".to_owned() } else { human_share(self.share(process)) });
         // A process on a recording that was cut off has no counts.
         let allocated: Option<u64> = process.devices.iter().map(|memory| Some(memory.allocated?.0)).sum();
+        let allocated = allocated.filter(|_| !process.is_removed);
         cells.push(allocated.map_or("—".to_owned(), human_bytes));
         cells.push(format!("{:.3} s", process.seconds));
         cells.push(format_end(process.row.end));
@@ -146,7 +157,15 @@ impl Processes {
             format!("each at most {} of the peak of all", human_share(largest))
         };
         let programs = if others.len() == 1 { "program" } else { "programs" };
-        format!("{} more {programs}, {least}: {}{more}", others.len(), named.join(", "))
+        let peaks: f64 =
+            others.iter().flat_map(|process| &process.devices).map(|memory| memory.peak_error.high).sum();
+        let sum = match self.together[..] {
+            [_] if peaks.is_finite() => {
+                format!("; their peaks add up to {}", human_bytes(peaks.ceil() as u64))
+            }
+            _ => String::new(),
+        };
+        format!("{} more {programs}, {least}: {}{more}{sum}", others.len(), named.join(", "))
     }
 
     /// Formats the command line, indented under that of the nearest process in the table that started this one.
@@ -160,8 +179,7 @@ impl Processes {
             at = find(number).and_then(|process| process.parent);
         }
         let indent = " ".repeat((2 * depth).min(MAX_INDENT));
-        let fork = if process.row.is_forked { "fork of " } else { "" };
-        format!("{indent}{fork}{}", printable(&process.row.short_command_line()))
+        format!("{indent}{}", printable(&process.row.short_command_line()))
     }
 }
 
