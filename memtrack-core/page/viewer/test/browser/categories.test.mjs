@@ -265,8 +265,8 @@ test('a page without categories has no tab for them, and the view explains where
 
 test('another device has its own categories, or none', async () => {
   const parts = training(800, 20), [texts, blocks, events, segments, bands] = parts.sections, [first] = parts.head.devices;
-  const second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, categories: [], sections: {blocks: 5, events: 6, segments: 7, bands: 8}};
-  const third = {...first, name: 'device 2', ordinal: 2, categories: ['x', 'y', 'buffer', 'z'], sections: {blocks: 9, events: 10, segments: 11, bands: 12}};
+  const second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, categories: [], sections: {texts: 0, blocks: 5, events: 6, segments: 7, bands: 8}};
+  const third = {...first, name: 'device 2', ordinal: 2, categories: ['x', 'y', 'buffer', 'z'], sections: {texts: 0, blocks: 9, events: 10, segments: 11, bands: 12}};
   const several = path.join(folder, 'several.html');
   fs.writeFileSync(several, html({head: {...parts.head, devices: [first, second, third]}, sections: [texts, blocks, events, segments, bands,
     blocks.filter(c => c.name !== 'category'), events, segments, bands, blocks, events, segments, bands]}));

@@ -260,7 +260,7 @@ test('a file without memory, or without events, has an explanation', async () =>
   await empty.clean();
   const blocks = [{start: -1, end: 0, size: 5 << 20, address: 4096n}];
   const events = training(10, 10).sections[2].map(c => (c.name === 'threads' ? c : {...c, values: []})).filter(c => c.name !== 'time');
-  const device = device_head({events: 0, blocks: 1, segments: 1, sections: {blocks: 1, events: 2, segments: 3, bands: 4}});
+  const device = device_head({events: 0, blocks: 1, segments: 1, sections: {texts: 0, blocks: 1, events: 2, segments: 3, bands: 4}});
   fs.writeFileSync(still, html({head: {...head, devices: [device]}, sections: [texts, element_columns(blocks, 0, 'blocks'), events, element_columns(blocks, 0, 'segments'), training(10, 10).sections[4].map(c => ({...c, values: []}))]}));
   const {page, clean} = await open(browser, still);
   await settled(page);
@@ -275,7 +275,7 @@ test('another device is shown at the same time on the same clock', async () => {
   // The second device has the same events, at half the speed.
   const parts = training(800, 20), [texts, blocks, events, segments, bands] = parts.sections;
   const slow = events.map(c => (c.name === 'time' ? {...c, values: c.values.map(t => 2 * t)} : c));
-  const first = parts.head.devices[0], second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, sections: {blocks: 5, events: 6, segments: 7, bands: 8}};
+  const first = parts.head.devices[0], second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, sections: {texts: 0, blocks: 5, events: 6, segments: 7, bands: 8}};
   const both = path.join(folder, 'both.html');
   fs.writeFileSync(both, html({head: {...parts.head, devices: [first, second]}, sections: [texts, blocks, events, segments, bands, blocks, slow, segments, bands]}));
   const {page, clean} = await open(browser, both), time = events.find(c => c.name === 'time').values, at = time[400];
@@ -286,6 +286,25 @@ test('another device is shown at the same time on the same clock', async () => {
   assert.deepEqual([Number(seen.from), Number(seen.to)], [at - 2000, at + 2000]);
   assert.equal(Number(seen.event), time.filter(t => 2 * t <= at).length - 1);
   assert.ok(Number(seen.event) < 400);
+  await clean();
+});
+
+test('a process has texts of its own', async () => {
+  const parts = training(800, 20), [texts, blocks, events, segments, bands] = parts.sections;
+  const others = texts.map(c => (c.name === 'strings' ? {...c, values: c.values.map(s => s && `other ${s}`)} : c));
+  const first = parts.head.devices[0], second = {...first, name: 'device 0 of process 7', sections: {texts: 5, blocks: 6, events: 7, segments: 8, bands: 9}};
+  const both = path.join(folder, 'processes.html');
+  fs.writeFileSync(both, html({head: {...parts.head, devices: [first, second]}, sections: [texts, blocks, events, segments, bands, others, blocks, events, segments, bands]}));
+  const {page, clean} = await open(browser, both);
+  const shown = async device => {
+    await page.evaluate(device => memtrack.show({device, view: 'timeline', block: 3}), device);
+    await settled(page);
+    return page.locator('.panel').innerText();
+  };
+  assert.doesNotMatch(await shown('device 0'), /other /);
+  assert.match(await shown('device 0 of process 7'), /other /);
+  for (const view of ['flame', 'state', 'timeline']) await page.evaluate(view => memtrack.show({view}), view);
+  assert.doesNotMatch(await shown('device 0'), /other /);
   await clean();
 });
 
