@@ -327,6 +327,7 @@ impl Process {
             file.update(number, |row| {
                 (row.end, row.seen_ticks, row.ended_ticks) = (process_end, self.seen_ticks, ended_ticks);
                 row.held_bytes = self.row.held_bytes;
+                row.has_gaps = region.counter(view, Counter::ThreadsWithoutSums) > 0;
             })
         });
         let process = self.pid;

@@ -244,6 +244,21 @@ mod tests {
     }
 
     #[test]
+    fn a_process_with_gaps_is_not_complete() {
+        let mut writer = RecordingWriter::new_run(Vec::new(), &Meta::default(), (0, 0)).unwrap();
+        let row = ProcessRow { end: ProcessEnd::Code(0), has_gaps: true, ..row(1, 11, "/bin/a") };
+        writer.process(&row).unwrap();
+        writer.events(&[event(10, 64, Action::Alloc)]).unwrap();
+        let (snapshot, report) = open(&writer.done().unwrap(), &ProcessChoice::Program).unwrap();
+        assert!(report.run_complete && !report.complete && !snapshot.meta.complete);
+        let warning = report.warning().unwrap();
+        assert!(
+            warning.starts_with("events may be missing, because no memory was ready for them"),
+            "{warning}"
+        );
+    }
+
+    #[test]
     fn cut_and_damaged_runs_are_read_as_far_as_they_go() {
         let file = run(true);
         for end in 16..file.len() {

@@ -118,6 +118,8 @@ pub struct ReadReport {
     pub run_complete: bool,
     /// The processes of a run of which nothing is recorded.
     pub unrecorded: Unrecorded,
+    /// Whether events of the chosen processes may be missing that were not counted.
+    pub has_gaps: bool,
     /// The numbers of the chosen processes of which nothing is left, because it was in parts that were removed or cut off.
     pub removed: Vec<u32>,
 }
@@ -143,6 +145,10 @@ impl ReadReport {
         };
         if !is_complete {
             text.push_str("; what was written before is shown");
+        }
+        if self.has_gaps {
+            let separator = if text.is_empty() { "" } else { "; " };
+            text.push_str(&format!("{separator}events may be missing, because no memory was ready for them"));
         }
         if !self.removed.is_empty() {
             let separator = if text.is_empty() { "" } else { "; " };

@@ -302,7 +302,8 @@ impl States {
         let clocks = self.states.values().filter_map(|state| state.clocks);
         let run_clock = clocks.reduce(|a, b| Clock { first: a.first.min(b.first), last: a.last.max(b.last) });
         let finish = |row: &ProcessRow| {
-            report.complete = is_done || row.end != ProcessEnd::Running;
+            report.complete = (is_done || row.end != ProcessEnd::Running) && !row.has_gaps;
+            report.has_gaps |= row.has_gaps;
             let state = self.states.remove(&row.number);
             if state.is_none() {
                 report.removed.push(row.number);

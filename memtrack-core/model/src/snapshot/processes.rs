@@ -29,6 +29,8 @@ pub struct ProcessRow {
     pub seen_ticks: u64,
     /// When its end was noticed: ticks; 0 while it runs. It ended after [`Self::seen_ticks`].
     pub ended_ticks: u64,
+    /// Whether events may be missing that were not counted: no memory was ready for the sums of some threads.
+    pub has_gaps: bool,
     /// The largest number of bytes that the process held, on all devices together, as the collector saw it while it read the
     /// events. Reports compute the peak from the events; this number only selects the process to report on.
     pub held_bytes: u64,

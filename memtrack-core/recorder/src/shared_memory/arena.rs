@@ -246,7 +246,8 @@ impl Arena {
                     }
                     return Some(page);
                 }
-                if !self.add_extent() {
+                // Without its sums, it would not be known what a thread has lost.
+                if !self.add_extent(kind == PageKind::Sums) {
                     break;
                 }
             }
@@ -279,9 +280,10 @@ impl Arena {
         None
     }
 
-    /// Maps another extent. Returns false if there is none, or no room for it in the address space.
-    fn add_extent(&self) -> bool {
-        let Some((_, extent)) = take_extent(self.region, self.pid, false) else { return false };
+    /// Maps another extent, which may be one of those for processes that begin if it is `important`. Returns false if there is
+    /// none, or no room for it in the address space.
+    fn add_extent(&self, important: bool) -> bool {
+        let Some((_, extent)) = take_extent(self.region, self.pid, important) else { return false };
         // SAFETY: the extent was just mapped and stays mapped.
         unsafe { extent.as_ref() }.process.store(self.number, Ordering::Release);
         let index = self.count.fetch_add(1, Ordering::AcqRel);
@@ -473,13 +475,14 @@ pub(crate) fn append(record: &Record<'_>) {
     }
 }
 
-/// The first extents of a region, which are only taken by processes that begin: others may take all the rest in a moment.
+/// The first extents of a region, which are only taken by processes that begin, and for the sums of threads: events may take all
+/// the rest in a moment.
 const FIRST_ONLY: usize = 12;
 
 /// Takes a free extent of the region for a process and maps it. Returns its number.
-fn take_extent(region: &RegionHeader, pid: u32, is_first: bool) -> Option<(u32, NonNull<ExtentHeader>)> {
+fn take_extent(region: &RegionHeader, pid: u32, important: bool) -> Option<(u32, NonNull<ExtentHeader>)> {
     let owner = owner_of(pid);
-    let from = if is_first { 1 } else { 1 + FIRST_ONLY };
+    let from = if important { 1 } else { 1 + FIRST_ONLY };
     let number = (from..MAX_EXTENTS).find(|&number| {
         let extent = &region.owners[number];
         extent.load(Ordering::Relaxed) == FREE
