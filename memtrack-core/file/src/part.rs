@@ -117,6 +117,9 @@ fn is_followed_by(file: &mut File, next: u64) -> io::Result<bool> {
 }
 
 /// Opens the file at `path` and the earlier parts in the same folder, as one reader.
+///
+/// # Errors
+/// Fails when the file cannot be opened or read.
 pub fn open(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();

@@ -145,8 +145,8 @@ pub trait SnapshotFiles: Sized {
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
 
-/// Reads all processes of the recording of a run at `path`, each with a snapshot of its own, along with the other parts of the
-/// recording; `-` is not special. The recording of a single process has one row.
+/// Reads all processes of the recording of a run from a stream, each with a snapshot of its own. The recording of a single process
+/// has one row, and a file with a snapshot from PyTorch has none.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a recording.

@@ -16,7 +16,8 @@
 //! - `arena`: the program's side
 //! - `region`: the command's side
 //! - `protocol`: how pages pass from one side to the other
-//! - [`log`]: the records in the log; `command_line`: the program's arguments, which are the first
+//! - [`log`]: the records in the log
+//! - `command_line`: the program's arguments, which the log has too
 //!
 //! **Why pages of 4 KiB and not larger chunks?** Each thread has a page per device, and a program may have 10,000 threads.
 //! Taking a page costs two atomic operations per 84 events.

@@ -64,7 +64,7 @@ impl Processes {
 
     /// Returns whether a process belongs into the table.
     fn is_large(&self, process: &Process) -> bool {
-        // What is not known may be large.
+        // The memory of a process whose events were removed is unknown, and may be large.
         process.is_removed || self.share(process) >= MIN_SHARE
     }
 
