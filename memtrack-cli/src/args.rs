@@ -312,10 +312,8 @@ impl InputArgs {
     /// chosen by its name is chosen so in both.
     pub(crate) fn matching(&self, report: Option<&ReadReport>) -> Self {
         let is_by_name = self.process.as_ref().is_some_and(|process| process.parse::<u32>().is_err());
-        let chosen = report.filter(|_| !is_by_name && !self.all).and_then(|report| {
-            let [number] = report.chosen[..] else { return None };
-            report.processes.iter().find(|row| row.number == number)
-        });
+        let report = report.filter(|_| !is_by_name && !self.all);
+        let chosen = report.and_then(ReadReport::chosen_process);
         Self { chosen: chosen.map(|row| ProcessChoice::Like(row.short_command_line())), ..self.clone() }
     }
 }

@@ -164,8 +164,7 @@ fn which_process(report: &ReadReport, input: &InputArgs) -> Option<String> {
             format!("{processes} not recorded, so numbers over all processes are lower limits")
         });
     }
-    let [number] = report.chosen[..] else { return None };
-    let row = report.processes.iter().find(|row| row.number == number)?;
+    let row = report.chosen_process()?;
     let is_chosen_by_id = input.process.as_ref().is_some_and(|process| process.parse() == Ok(row.pid));
     if processes.len() < 2 || is_chosen_by_id || matches!(input.chosen, Some(ProcessChoice::Number(_))) {
         return None;

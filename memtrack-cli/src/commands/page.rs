@@ -102,8 +102,7 @@ fn load_page(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliErro
     };
     let mut all = page(loaded.snapshot, streams);
     let others = other_processes(&report, args);
-    let main = report.processes.iter().find(|row| report.chosen.contains(&row.number));
-    if let Some(main) = main.filter(|_| !others.is_empty()) {
+    if let Some(main) = report.chosen_process().filter(|_| !others.is_empty()) {
         all = all.of_process(&process_name(main, args));
     }
     for row in &others {

@@ -7,7 +7,7 @@ use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::__collector::Collector;
 use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::snapshot::recording::older_parts;
-use memtrack_core::snapshot::{ProcessEnd, ProcessRow, main_process};
+use memtrack_core::snapshot::{ProcessEnd, ProcessRow, Unrecorded, main_process};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -33,16 +33,9 @@ pub(super) struct Found {
     /// A message about the recording's file.
     note: Option<String>,
     rows: Vec<ProcessRow>,
-    /// How many programs and forked processes were beyond the limits.
-    beyond_limits: [u64; 2],
-    /// How many processes were not recorded because no memory was ready for them.
-    without_memory: u64,
-    /// How many processes were not recorded because they are in another namespace of process ids.
-    in_other_namespaces: u64,
-    /// How many processes the file has no room for.
-    omitted: u64,
-    /// How many programs cannot be preloaded, and how many lack the environment.
-    unrecorded: [u64; 2],
+    /// How many programs were beyond the limit; with the heap, these are recorded with the smallest budget.
+    beyond_limit: u64,
+    unrecorded: Unrecorded,
 }
 
 impl Found {
@@ -52,11 +45,8 @@ impl Found {
             recording,
             note,
             rows: collector.rows().to_vec(),
-            beyond_limits: collector.beyond_limits(),
-            without_memory: collector.without_memory(),
-            in_other_namespaces: collector.in_other_namespaces(),
-            omitted: collector.omitted(),
-            unrecorded: collector.unrecorded_programs(),
+            beyond_limit: collector.programs_beyond_limit(),
+            unrecorded: collector.unrecorded(),
         }
     }
 
@@ -202,7 +192,7 @@ fn write_text(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::f
 fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::fmt::Result {
     let args = &outcome.job.args;
     let most = args.max_processes;
-    let [programs, forks] = found.beyond_limits;
+    let Unrecorded { forks, without_memory, in_other_namespaces, without_room, .. } = found.unrecorded;
     if forks > 0 {
         let forks = if forks == 1 {
             "1 forked process is".to_owned()
@@ -211,7 +201,7 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
         };
         writeln!(text, "memtrack: {forks} not recorded: --max-processes is {most}")?;
     }
-    match programs {
+    match found.beyond_limit {
         0 => {}
         more if args.host => {
             let programs = counted(more, "program");
@@ -231,49 +221,43 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
             )?;
         }
     }
-    match found.without_memory {
-        0 => {}
-        1 => {
-            writeln!(text, "memtrack: a process is not recorded, because no memory was ready for its events")?
-        }
-        more => writeln!(
-            text,
-            "memtrack: {more} processes are not recorded, because no memory was ready for their events"
-        )?,
-    }
-    match found.in_other_namespaces {
-        0 => {}
-        1 => writeln!(
-            text,
-            "memtrack: a process is not recorded, because it is in another namespace of process ids"
-        )?,
-        more => writeln!(
-            text,
-            "memtrack: {more} processes are not recorded, because they are in another namespace of process ids"
-        )?,
-    }
-    if found.omitted > 0 {
-        let processes = if found.omitted == 1 { "process is" } else { "processes are" };
+    write_processes(
+        text,
+        without_memory,
+        ["no memory was ready for its events", "no memory was ready for their events"],
+    )?;
+    let why = ["it is in another namespace of process ids", "they are in another namespace of process ids"];
+    write_processes(text, in_other_namespaces, why)?;
+    if without_room > 0 {
+        let processes = if without_room == 1 { "process is" } else { "processes are" };
         writeln!(
             text,
             "memtrack: {} {processes} not recorded: the recording has no room for more",
-            found.omitted
+            without_room
         )?;
     }
-    let [refused, without_library] = found.unrecorded;
     // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
     // memory. Programs without memtrack's environment may have; but if something was recorded, they are mostly tools
     // that a library runs to query the system.
     if args.host {
         let why = "into which no library can be preloaded: statically linked, using a C library other \
                    than glibc, built for another kind of processor, or setuid";
-        write_times(text, refused, why)?;
+        write_times(text, found.unrecorded.not_preloadable, why)?;
     }
     if args.host || found.recording.is_none() {
         let why = "because its environment was replaced by one without memtrack's LD_PRELOAD or MEMTRACK_RUN_MEMORY";
-        write_times(text, without_library, why)?;
+        write_times(text, found.unrecorded.without_library, why)?;
     }
     Ok(())
+}
+
+/// Writes that one or more processes are not recorded, each with its reason.
+fn write_processes(text: &mut String, count: u64, [why_one, why_many]: [&str; 2]) -> std::fmt::Result {
+    match count {
+        0 => Ok(()),
+        1 => writeln!(text, "memtrack: a process is not recorded, because {why_one}"),
+        more => writeln!(text, "memtrack: {more} processes are not recorded, because {why_many}"),
+    }
 }
 
 fn write_times(text: &mut String, count: u64, why: &str) -> std::fmt::Result {

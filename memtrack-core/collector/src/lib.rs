@@ -245,9 +245,9 @@ impl Collector {
         std::mem::take(&mut self.bypassed)
     }
 
-    /// Returns how many programs were not recorded because there were too many, and how many forked processes.
-    pub fn beyond_limits(&self) -> [u64; 2] {
-        self.region.beyond_limits()
+    /// Returns how many programs were beyond the limit. With the heap, these are recorded with the smallest budget.
+    pub fn programs_beyond_limit(&self) -> u64 {
+        self.region.beyond_limits()[0]
     }
 
     /// Returns how many processes are not recorded, by reason.
@@ -266,25 +266,9 @@ impl Collector {
         }
     }
 
-    /// Returns the number of processes that were not recorded because no memory was ready for them.
-    pub fn without_memory(&self) -> u64 {
-        self.region.without_memory()
-    }
-
-    /// Returns the number of processes that were not recorded because they are in another namespace of process ids.
-    pub fn in_other_namespaces(&self) -> u64 {
-        self.region.in_other_namespaces()
-    }
-
     /// Returns the id of the process that the command started, if it has begun to record and still runs.
     pub fn first_process(&self) -> Option<u32> {
         self.processes.values().find_map(Process::first_pid)
-    }
-
-    /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started
-    /// without the library in their environment.
-    pub fn unrecorded_programs(&self) -> [u64; 2] {
-        self.region.unrecorded_programs()
     }
 
     /// Returns whether any recorded process still runs.
@@ -300,11 +284,6 @@ impl Collector {
     /// Returns the recorded processes so far, by number.
     pub fn rows(&self) -> &[ProcessRow] {
         self.file.rows()
-    }
-
-    /// Returns how many processes were left out of the recording because it has too many.
-    pub fn omitted(&self) -> u64 {
-        self.file.omitted()
     }
 
     /// Notes how the process that the command started has ended.

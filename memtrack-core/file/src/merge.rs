@@ -83,13 +83,7 @@ impl Merged {
             free_all(&mut from, row.ended_ticks);
         }
         move_ids(&mut from, &offsets);
-        let (first, last) = (from.clock.first, from.clock.last);
-        if self.is_begun {
-            to.clock.first = to.clock.first.min(first);
-            to.clock.last = to.clock.last.max(last);
-        } else {
-            to.clock = from.clock;
-        }
+        to.clock = if self.is_begun { to.clock.spanning(from.clock) } else { from.clock };
         let complete = from.meta.complete && (to.meta.complete || !self.is_begun);
         let earlier_parts = from.meta.earlier_parts.max(to.meta.earlier_parts);
         if is_main || !self.is_begun {

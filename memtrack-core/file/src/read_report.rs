@@ -125,6 +125,13 @@ pub struct ReadReport {
 }
 
 impl ReadReport {
+    /// Returns the process of a run that the snapshot contains; `None` for the recording of one process, and if several were
+    /// chosen.
+    pub fn chosen_process(&self) -> Option<&ProcessRow> {
+        let [number] = self.chosen[..] else { return None };
+        self.processes.iter().find(|row| row.number == number)
+    }
+
     /// Describes for the user in one line what is missing, without the file's name; `None` if nothing is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.lost_bytes;

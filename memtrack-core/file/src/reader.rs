@@ -300,7 +300,7 @@ impl States {
         (report.run_complete, report.unrecorded) = (is_done, self.unrecorded);
         let rows = std::mem::take(&mut report.processes);
         let clocks = self.states.values().filter_map(|state| state.clocks);
-        let run_clock = clocks.reduce(|a, b| Clock { first: a.first.min(b.first), last: a.last.max(b.last) });
+        let run_clock = clocks.reduce(Clock::spanning);
         let finish = |row: &ProcessRow| {
             report.complete = (is_done || row.end != ProcessEnd::Running) && !row.has_gaps;
             report.has_gaps |= row.has_gaps;

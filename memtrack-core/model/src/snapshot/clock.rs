@@ -88,6 +88,12 @@ impl Snapshot {
 }
 
 impl Clock {
+    /// Returns the clock from the first reading of both to the last one, where both read the same clock.
+    #[must_use]
+    pub fn spanning(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
     /// Returns the time at `ticks` in nanoseconds since the Unix epoch. It is interpolated between the two readings,
     /// and extrapolated before and after them. With only one reading (or two at the same time), a tick counts as a
     /// nanosecond. Results that do not fit in 64 bits are clamped.

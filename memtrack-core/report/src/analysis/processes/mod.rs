@@ -87,8 +87,7 @@ impl Processes {
         let is_whole = removed.is_empty() && unrecorded == 0;
         let complete = is_whole && snapshots.iter().all(|(_, snapshot)| snapshot.meta.complete);
         let clocks = snapshots.iter().map(|(_, snapshot)| snapshot.clock);
-        let clock = clocks.reduce(|a, b| Clock { first: a.first.min(b.first), last: a.last.max(b.last) });
-        let clock = clock.unwrap_or_default();
+        let clock = clocks.reduce(Clock::spanning).unwrap_or_default();
         let begun = rows.iter().map(|row| row.begun_ticks).min().unwrap_or(0);
         let mut all: BTreeMap<u32, Process> = BTreeMap::new();
         let mut ended = begun;
