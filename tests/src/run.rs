@@ -181,8 +181,25 @@ impl Waiting {
     /// # Panics
     /// When the signal cannot be sent.
     pub fn send(&self, signal: &str) {
-        let sent = Command::new("kill").args(["-s", signal, &self.command.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()));
+        send(self.command.id(), signal);
+    }
+
+    /// Sends a signal to the collector, which is a child of the command.
+    ///
+    /// # Panics
+    /// When there is no collector, or the signal cannot be sent.
+    pub fn send_to_collector(&self, signal: &str) {
+        let command = self.command.id().to_string();
+        let field = |pid: u32, name: &str| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+        };
+        let processes = fs::read_dir("/proc").expect("the processes").flatten();
+        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_collector =
+            |pid: &u32| field(*pid, "PPid:") == command && field(*pid, "Name:") == "memtrack-collec";
+        send(pids.find(is_collector).expect("a collector"), signal);
     }
 
     /// Requests a snapshot by `SIGUSR2`, and waits for its file.
@@ -202,6 +219,11 @@ impl Waiting {
     pub fn end(self) -> Output {
         self.command.wait_with_output().expect("it ends")
     }
+}
+
+fn send(pid: u32, signal: &str) {
+    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()));
 }
 
 /// Returns a command's standard error.

@@ -82,6 +82,15 @@ fn main() {
             heap::work();
             work();
         }
+        // More events than shared memory has room for, while nobody reads it.
+        ["burst_and_work", begin] => {
+            heap::work();
+            println!("ready");
+            wait_for_file(begin);
+            heap::burst();
+            work();
+            println!("done");
+        }
         ["heap_and_fork"] => {
             heap::work();
             // SAFETY: the child uses the heap, and exits.

@@ -68,6 +68,14 @@ fn many_threads() {
     drop(kept);
 }
 
+/// Allocates and frees blocks that are too large to be sampled: 800,000 events.
+#[inline(never)]
+pub fn burst() {
+    for _ in 0..400_000 {
+        drop(std::hint::black_box(Vec::<u8>::with_capacity(100_000)));
+    }
+}
+
 /// Does all of the work; the large blocks of `every_function` stay live.
 pub fn work() {
     let mut keep = Vec::new();

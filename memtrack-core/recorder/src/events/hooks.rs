@@ -423,14 +423,14 @@ impl HookContext {
         match unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) } {
             Some(false) => {}
             // A chunk is passed to the ring as soon as it is full, not one event later.
-            Some(true) => self.replace_chunk(event.device, place),
+            Some(true) => self.replace_chunk(event.device, None, place),
             None => self.next_chunk(event, place),
         }
     }
 
     #[cold]
     fn next_chunk(self, event: Event, place: &AtomicPtr<Chunk<Event>>) {
-        self.replace_chunk(event.device, place);
+        self.replace_chunk(event.device, Some(&event), place);
         let chunk = place.load(Ordering::Relaxed);
         // SAFETY: `replace_chunk` left a fresh chunk there, or null, and this thread is its only writer.
         if let Some(chunk) = unsafe { chunk.as_ref() } {
@@ -440,9 +440,10 @@ impl HookContext {
         }
     }
 
-    /// Passes the full chunk to the ring (and the stream) and replaces it by a new one.
+    /// Passes the full chunk to the ring (and the stream) and replaces it by a new one, which begins with the event `next` if
+    /// that is known.
     #[cold]
-    fn replace_chunk(self, device: DeviceId, place: &AtomicPtr<Chunk<Event>>) {
+    fn replace_chunk(self, device: DeviceId, next: Option<&Event>, place: &AtomicPtr<Chunk<Event>>) {
         let _no_cancellation = CancellationBlocked::now();
         let old = place.load(Ordering::Relaxed);
         // SAFETY: a pointer there came from `Arc::into_raw` below and is converted back once, here.
@@ -451,7 +452,7 @@ impl HookContext {
         #[cfg(target_os = "linux")]
         if crate::shared_memory::is_connected() {
             // The command has the full page. If there is no other page, the event is lost, and the command counts it.
-            place.store(shared_chunk(), Ordering::Release);
+            place.store(shared_chunk(full.is_some(), device, next), Ordering::Release);
             return;
         }
         let before = full.as_ref().map_or(0, |full| full.capacity());
@@ -461,12 +462,22 @@ impl HookContext {
     }
 }
 
-/// Returns a chunk in a page of shared memory, from `Arc::into_raw`; null if there is no page.
+/// Returns a chunk in a page of shared memory, from `Arc::into_raw`; null if there is no page for the event `next`, or if that is
+/// not known, for whatever comes next. Before, the thread may have filled a page.
 #[cfg(target_os = "linux")]
 #[cold]
-fn shared_chunk() -> *mut Chunk<Event> {
-    use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, arena, page_content};
-    let page = arena().and_then(|arena| arena.take_page(PageKind::Events));
+fn shared_chunk(has_filled_page: bool, device: DeviceId, next: Option<&Event>) -> *mut Chunk<Event> {
+    use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, Purpose, arena, page_content};
+    let purpose = match next {
+        Some(event) => Purpose::of(event, settings::sample_threshold_bytes()),
+        None => Purpose::of_next(device),
+    };
+    let page = arena().and_then(|arena| {
+        if has_filled_page {
+            arena.count_passed_page();
+        }
+        arena.take_page(PageKind::Events, purpose)
+    });
     let chunk = page.and_then(|page| {
         let slots = NonNull::new(page_content(page.as_ptr()).cast())?;
         // SAFETY: the page was just taken, stays mapped, and has room for this many events after its header.

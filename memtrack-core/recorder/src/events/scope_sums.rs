@@ -70,7 +70,7 @@ impl Table {
 #[cfg(target_os = "linux")]
 mod shared {
     use super::{SCOPE_IDS, ScopeCounters};
-    use crate::shared_memory::{PAGE_CONTENT_BYTES, PageKind, arena, page_content, set_number};
+    use crate::shared_memory::{PAGE_CONTENT_BYTES, PageKind, Purpose, arena, page_content, set_number};
     use std::ptr::null_mut;
     use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -95,7 +95,8 @@ mod shared {
 
         #[cold]
         fn take(&self, slot: usize, index: usize) -> *mut ScopeCounters {
-            let Some(page) = arena().and_then(|arena| arena.take_page(PageKind::None)) else {
+            let Some(page) = arena().and_then(|arena| arena.take_page(PageKind::None, Purpose::Device))
+            else {
                 return null_mut();
             };
             let rows: *mut ScopeCounters = page_content(page.as_ptr()).cast();

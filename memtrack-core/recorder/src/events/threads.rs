@@ -249,14 +249,14 @@ fn place(state: ThreadState) -> &'static ThreadState {
 fn shared_sums() -> *mut ThreadSums {
     #[cfg(target_os = "linux")]
     if crate::shared_memory::is_connected() {
-        use crate::shared_memory::{Counter, PageKind, arena, count, page_content};
+        use crate::shared_memory::{Counter, PageKind, Purpose, arena, count, page_content};
         const { assert!(size_of::<ThreadSums>() <= crate::shared_memory::PAGE_CONTENT_BYTES) };
         if arena().is_none() {
             // A forked child beyond the limit, or without room for its own memory: it records nothing.
             switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
             return std::ptr::null_mut();
         }
-        match arena().and_then(|arena| arena.take_page(PageKind::Sums)) {
+        match arena().and_then(|arena| arena.take_page(PageKind::Sums, Purpose::Sums)) {
             Some(page) => return page_content(page.as_ptr()).cast(),
             None => count(Counter::ThreadsWithoutSums, 1),
         }

@@ -130,10 +130,10 @@ pub(super) fn interval(class: u8) -> u64 {
     if class == 0 { 0 } else { interval_of_class(class) }
 }
 
-/// Returns the lowest class allowed by the limit on memory when the live table contains `live` of at most `bound`
-/// blocks. In the table's last quarter, each further sixteenth of that quarter doubles the interval, so the table would
-/// be full only with terabytes of live memory.
-pub(super) fn min_class(live: u64, bound: u64) -> u8 {
+/// Returns the lowest class allowed by a limit on memory: if the live table contains `live` of at most `bound` blocks, or as many
+/// pages of shared memory are unread. In the last quarter, each further sixteenth of that quarter doubles the interval, so the
+/// table would be full only with terabytes of live memory.
+pub(crate) fn min_class(live: u64, bound: u64) -> u8 {
     let free_from = bound - bound / 4;
     if live < free_from {
         return 0;

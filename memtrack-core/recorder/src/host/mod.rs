@@ -24,6 +24,8 @@ pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 #[cfg(test)]
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
+#[cfg(target_os = "linux")]
+pub(crate) use budget::min_class;
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Countdown;
 pub use resident::{recent_resident_bytes, resident_bytes};

@@ -380,7 +380,8 @@ impl BudgetState {
             large: u64::from(self.recorded - self.picked),
             small_bytes: self.small_bytes,
         };
-        let class = self.ledger.settle(&activity, self.budget, pair_ns, self.min_class);
+        let min_class = self.min_class.max(min_class_of_room());
+        let class = self.ledger.settle(&activity, self.budget, pair_ns, min_class);
         (self.small_bytes, self.picked, self.recorded) = (0, 0, 0);
         (self.last_ticks, self.last_cpu_ns, self.last_blocks) = (now, cpu_ns, blocks);
         self.due_ticks = now + (SETTLE_NS / ns_per_tick) as u64;
@@ -400,6 +401,15 @@ impl BudgetState {
             (None, None) => UNMEASURED_PAIR_NS,
         }
     }
+}
+
+/// Returns the lowest class that the room for events allows.
+fn min_class_of_room() -> u8 {
+    #[cfg(target_os = "linux")]
+    if let Some(arena) = crate::shared_memory::arena() {
+        return arena.min_class();
+    }
+    0
 }
 
 /// Returns the number of blocks to record before the next settlement if the credit pays for `affordable` blocks.

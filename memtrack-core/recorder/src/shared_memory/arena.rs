@@ -1,12 +1,14 @@
 //! The program's side: an [`Arena`] is the shared memory of one process. It takes extents from the region and pages from its
 //! extents, without waiting: where there is no page, an event is lost and counted.
 
+use super::command::{CommandWatch, UNKNOWN, coarse_ns, is_in_other_namespace, is_running, pid_namespace};
 use super::layout::{
     ABI, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC, MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES,
     PageHeader, PageKind, ProcessHeader, RegionHeader, owner_of, page_content,
 };
 use super::log::{self, Record};
 use super::protocol;
+use super::room::{FIRST_ONLY, Purpose, Room};
 use crate::events::{ForkCell, generation, is_copy, watch_forks};
 use crate::{internal_bytes, switch};
 use memtrack_model::event::StackId;
@@ -20,9 +22,6 @@ const HEADER_BYTES: usize = size_of::<RegionHeader>().next_multiple_of(PAGE_BYTE
 
 /// How often a process tries to get its first extent.
 const MAX_WAIT_TRIES: u32 = 50;
-
-/// Whether this process, or one from which it was forked, is in another namespace of process ids than the command.
-static IS_IN_OTHER_NAMESPACE: AtomicBool = AtomicBool::new(false);
 
 /// The region's header; null in a process that is not connected. Forked children inherit the mapping.
 static HEADER: AtomicPtr<RegionHeader> = AtomicPtr::new(null_mut());
@@ -222,17 +221,22 @@ impl Arena {
         self.process
     }
 
-    /// Takes a page; `None` if there is none, or if the command has ended.
+    /// Takes a page; `None` if there is none that this purpose may have, or if the command has ended.
     #[cold]
-    pub(crate) fn take_page(&self, kind: PageKind) -> Option<NonNull<PageHeader>> {
+    pub(crate) fn take_page(&self, kind: PageKind, purpose: Purpose) -> Option<NonNull<PageHeader>> {
         if self.region.is_closed.load(Ordering::Relaxed) != 0 {
             turn_off();
             return None;
         }
         let freed = self.region.freed.load(Ordering::Acquire);
-        if self.exhausted.load(Ordering::Relaxed) != freed.wrapping_add(1) {
+        // Sums may take extents that are kept for them.
+        let may_be_free = purpose == Purpose::Sums
+            || self.exhausted.load(Ordering::Relaxed) != freed.wrapping_add(1)
+                && self.room().suffices(purpose);
+        if may_be_free {
             loop {
                 if let Some(page) = self.find_page() {
+                    self.process.pages_taken.fetch_add(1, Ordering::Relaxed);
                     // SAFETY: the page was just taken, so that no other thread uses it, and stays mapped.
                     let header = unsafe { page.as_ref() };
                     if kind == PageKind::Sums {
@@ -246,8 +250,7 @@ impl Arena {
                     }
                     return Some(page);
                 }
-                // Without its sums, it would not be known what a thread has lost.
-                if !self.add_extent(kind == PageKind::Sums) {
+                if !self.add_extent(purpose == Purpose::Sums) {
                     break;
                 }
             }
@@ -259,6 +262,21 @@ impl Arena {
             turn_off();
         }
         None
+    }
+
+    /// Returns the lowest sampling class that the room for events allows.
+    pub(crate) fn min_class(&self) -> u8 {
+        self.room().min_class()
+    }
+
+    fn room(&self) -> Room {
+        let extents = self.count.load(Ordering::Relaxed).min(self.extents.len());
+        Room::of(self.region, self.process, extents)
+    }
+
+    /// Counts a page that is full or finished, and belongs to the command now.
+    pub(crate) fn count_passed_page(&self) {
+        self.process.pages_passed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn find_page(&self) -> Option<NonNull<PageHeader>> {
@@ -312,9 +330,13 @@ impl Arena {
         if self.lock().has_room(bytes) {
             return true;
         }
-        let Some(page) = self.take_page(PageKind::Log) else { return false };
+        let Some(page) = self.take_page(PageKind::Log, Purpose::Device) else { return false };
         let mut log = self.lock();
         if log.spare.is_none() {
+            if log.page.is_some() {
+                // It is finished before the spare page is used.
+                self.count_passed_page();
+            }
             log.spare = Some(page);
         } else {
             drop(log);
@@ -333,6 +355,7 @@ impl Arena {
                 let header = unsafe { &*extent };
                 header.pages[offset / PAGE_BYTES].store(protocol::PAGE_FREE, Ordering::Release);
                 header.free_pages.fetch_add(1, Ordering::Relaxed);
+                self.process.pages_taken.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -369,7 +392,7 @@ impl Drop for Arena {
         for field in [&process.image, &process.clock[0], &process.clock[1], &process.start_ticks] {
             field.store(0, Ordering::Relaxed);
         }
-        self.region.owners[self.number as usize].store(FREE, Ordering::Release);
+        give_back(self.region, self.number as usize);
         // SAFETY: as above.
         unsafe { libc::munmap(extent.cast(), EXTENT_BYTES) };
         internal_bytes::subtract(EXTENT_BYTES);
@@ -475,10 +498,6 @@ pub(crate) fn append(record: &Record<'_>) {
     }
 }
 
-/// The first extents of a region, which are only taken by processes that begin, and for the sums of threads: events may take all
-/// the rest in a moment.
-const FIRST_ONLY: usize = 12;
-
 /// Takes a free extent of the region for a process and maps it. Returns its number.
 fn take_extent(region: &RegionHeader, pid: u32, important: bool) -> Option<(u32, NonNull<ExtentHeader>)> {
     let owner = owner_of(pid);
@@ -488,11 +507,18 @@ fn take_extent(region: &RegionHeader, pid: u32, important: bool) -> Option<(u32,
         extent.load(Ordering::Relaxed) == FREE
             && extent.compare_exchange(FREE, owner, Ordering::Acquire, Ordering::Relaxed).is_ok()
     })?;
+    region.free_extents.fetch_sub(1, Ordering::Relaxed);
     let Some(extent) = map_extent(region, number) else {
-        region.owners[number].store(FREE, Ordering::Release);
+        give_back(region, number);
         return None;
     };
     Some((number as u32, extent))
+}
+
+/// Lets other processes take an extent that this one has not used.
+fn give_back(region: &RegionHeader, number: usize) {
+    region.free_extents.fetch_add(1, Ordering::Relaxed);
+    region.owners[number].store(FREE, Ordering::Release);
 }
 
 /// Takes the first extent of a process, for which it waits, at most [`MAX_WAIT_TRIES`] milliseconds, if many processes have just
@@ -536,57 +562,6 @@ fn image_number() -> u64 {
     if bytes.is_null() { 0 } else { unsafe { bytes.read_unaligned() } }
 }
 
-/// The number of a namespace that cannot be read, because there is no `/proc`.
-const UNKNOWN: u64 = 0;
-
-/// Returns the number of this process's namespace of process ids, or [`UNKNOWN`]. `errno` is preserved.
-pub(super) fn pid_namespace() -> u64 {
-    // SAFETY: a C string, and a local variable for which zeros are valid; every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let mut data: libc::stat = std::mem::zeroed();
-        let is_known = libc::stat(c"/proc/self/ns/pid".as_ptr(), &mut data) == 0;
-        *libc::__errno_location() = errno;
-        if is_known { data.st_ino } else { UNKNOWN }
-    }
-}
-
-/// Returns whether this process is in another namespace of process ids than the command. Namespaces nest, so a child of such a
-/// process is too, even if it cannot read the number any more.
-fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
-    let differs = this != UNKNOWN && command != UNKNOWN && this != command;
-    if differs {
-        IS_IN_OTHER_NAMESPACE.store(true, Ordering::Relaxed);
-    }
-    differs || IS_IN_OTHER_NAMESPACE.load(Ordering::Relaxed)
-}
-
-/// Returns whether a process certainly runs, or is only stopped: false if it has ended, even if its parent has not waited for
-/// it, and if the system does not answer. `errno` is preserved.
-///
-/// **Why not `kill` with signal 0?** It succeeds for a process that its parent has not waited for. And a program's seccomp filter
-/// may end the program for it: this call is one that the recorder makes anyway.
-fn is_running(pid: u32) -> bool {
-    let mut byte = 0_u8;
-    let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let read = |pid: u32, address: *const u8| {
-        let from = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: 1 };
-        // SAFETY: the call writes to a local variable at most.
-        unsafe { libc::process_vm_readv(pid as libc::pid_t, &raw const to, 1, &raw const from, 1, 0) }
-    };
-    let own = 1_u8;
-    // SAFETY: every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let is_allowed = read(std::process::id(), &raw const own) == 1;
-        // No memory is mapped at null. A process that has ended has no memory at all, which is found out before the rights are
-        // checked.
-        let runs = is_allowed && read(pid, null_mut()) < 0 && *libc::__errno_location() != libc::ESRCH;
-        *libc::__errno_location() = errno;
-        runs
-    }
-}
-
 fn parent_of_this_process() -> u32 {
     std::os::unix::process::parent_id()
 }
@@ -594,112 +569,4 @@ fn parent_of_this_process() -> u32 {
 /// Turns recording off, because the command writes no more.
 fn turn_off() {
     switch::set(switch::EVENTS | switch::SCOPES | switch::HOST | switch::OPERATORS, false);
-}
-
-/// Detects that the command has ended without closing the region: no page is freed any more, and its heartbeat has stopped.
-#[derive(Default)]
-struct CommandWatch {
-    heartbeat: AtomicU64,
-    last_ns: AtomicU64,
-    still_ns: AtomicU64,
-    is_busy: AtomicBool,
-}
-
-impl CommandWatch {
-    /// How long the heartbeat must stand still.
-    const TIMEOUT_NS: u64 = 10_000_000_000;
-    /// The maximum time that counts between two observations: both may have been stopped.
-    const MAX_STEP_NS: u64 = 100_000_000;
-
-    /// Called when no page is free. Returns whether the command has ended. A collector that runs, but whose heartbeat stands
-    /// still, is stopped, as by a debugger, and will go on.
-    fn has_ended(&self, heartbeat: u64, now: u64, collector_runs: impl FnOnce() -> bool) -> bool {
-        if self.is_busy.swap(true, Ordering::Acquire) {
-            return false;
-        }
-        let step = now.saturating_sub(self.last_ns.swap(now, Ordering::Relaxed)).min(Self::MAX_STEP_NS);
-        let still_ns = match self.heartbeat.swap(heartbeat, Ordering::Relaxed) == heartbeat {
-            true => self.still_ns.load(Ordering::Relaxed) + step,
-            false => 0,
-        };
-        let is_late = still_ns > Self::TIMEOUT_NS;
-        let has_ended = is_late && !collector_runs();
-        // If it is stopped, it is checked again after the same time.
-        self.still_ns.store(if is_late && !has_ended { 0 } else { still_ns }, Ordering::Relaxed);
-        self.is_busy.store(false, Ordering::Release);
-        has_ended
-    }
-}
-
-/// Returns the time of a clock that needs no system call, in nanoseconds.
-fn coarse_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists, and `now` is a local variable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Observes a heartbeat that stands still for somewhat more than the timeout. Returns whether the command counts as ended.
-    fn stand_still(watch: &CommandWatch, from_ns: u64, collector_runs: bool) -> bool {
-        let steps = CommandWatch::TIMEOUT_NS / CommandWatch::MAX_STEP_NS + 2;
-        (0..steps).any(|step| {
-            let now = from_ns + step * CommandWatch::MAX_STEP_NS;
-            watch.has_ended(7, now, || collector_runs)
-        })
-    }
-
-    #[test]
-    fn a_stopped_collector_has_not_ended() {
-        let watch = CommandWatch::default();
-        assert!(!stand_still(&watch, 0, true));
-        assert!(!stand_still(&watch, 100 * CommandWatch::TIMEOUT_NS, true));
-        // It is killed while it is stopped.
-        assert!(stand_still(&watch, 200 * CommandWatch::TIMEOUT_NS, false));
-    }
-
-    #[test]
-    fn a_heartbeat_that_goes_on_is_not_questioned() {
-        let watch = CommandWatch::default();
-        let at = |step: u64| watch.has_ended(step, step * CommandWatch::MAX_STEP_NS, || unreachable!());
-        assert!(!(0..1000).any(at));
-    }
-
-    #[test]
-    fn only_running_processes_run() {
-        assert!(is_running(std::process::id()) && is_running(parent_of_this_process()));
-        let mut child = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        assert!(is_running(child.id()));
-        // It ends when its input does; its parent has not waited for it then.
-        drop(child.stdin.take());
-        // SAFETY: zeros are valid for the local variable; the child is this process's.
-        let waited = unsafe {
-            let mut status: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_PID, child.id(), &mut status, libc::WEXITED | libc::WNOWAIT)
-        };
-        assert_eq!(waited, 0);
-        assert!(!is_running(child.id()), "not waited for");
-        child.wait().unwrap();
-        assert!(!is_running(0) && !is_running(i32::MAX as u32));
-    }
-
-    #[test]
-    fn this_process_is_in_its_own_namespace() {
-        let own = pid_namespace();
-        assert_eq!(own, pid_namespace());
-        assert!(own != UNKNOWN, "needs /proc");
-        assert!(!is_in_other_namespace((own, own)));
-        assert!(!is_in_other_namespace((UNKNOWN, own)) && !is_in_other_namespace((own, UNKNOWN)));
-        assert!(is_in_other_namespace((own, own + 1)));
-        // A child that has no `/proc`.
-        assert!(is_in_other_namespace((UNKNOWN, own)));
-        IS_IN_OTHER_NAMESPACE.store(false, Ordering::Relaxed);
-    }
 }

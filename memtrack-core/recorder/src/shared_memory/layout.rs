@@ -14,7 +14,7 @@ pub(super) const MAX_EXTENTS: usize = 4096;
 /// The first bytes of a region.
 pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
 /// Changes with every change of the structures in this file and of the records in the log.
-pub(super) const ABI: u32 = 3;
+pub(super) const ABI: u32 = 4;
 
 /// The owner of an extent that a process may take; 0 is that of one that is not reserved yet.
 pub(super) const FREE: u32 = 1;
@@ -66,6 +66,8 @@ pub(super) struct RegionHeader {
     pub(super) without_memory: AtomicU64,
     /// The number of processes in other namespaces of process ids.
     pub(super) in_other_namespaces: AtomicU64,
+    /// The number of extents that can be taken.
+    pub(super) free_extents: AtomicU32,
     /// The owner of each extent.
     pub(super) owners: [AtomicU32; MAX_EXTENTS],
 }
@@ -101,6 +103,10 @@ pub(super) struct ProcessHeader {
     pub(super) clock: [AtomicU64; 2],
     /// The first stamp of the recording.
     pub(super) start_ticks: AtomicU64,
+    /// The number of pages that the process has taken so far, that are full or finished, and that the command has freed.
+    pub(super) pages_taken: AtomicU64,
+    pub(super) pages_passed: AtomicU64,
+    pub(super) pages_freed: AtomicU64,
     /// See [`Counter`].
     pub(super) counters: [AtomicU64; COUNTERS],
     /// 1 if calls of the driver bypass the hook, and the driver is loaded.

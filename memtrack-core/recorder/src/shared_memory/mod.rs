@@ -16,7 +16,9 @@
 //! - `arena`: the program's side
 //! - `region`: the command's side
 //! - `protocol`: how pages pass from one side to the other
+//! - `room`: how much room is left for events, and which may take it
 //! - [`log`]: the records in the log
+//! - `command`: what the program knows about the command
 //! - `command_line`: the program's arguments, which the log has too
 //!
 //! **Why pages of 4 KiB and not larger chunks?** Each thread has a page per device, and a program may have 10,000 threads.
@@ -30,12 +32,14 @@
 #![allow(unsafe_code)]
 
 mod arena;
+mod command;
 mod command_line;
 mod counters;
 mod layout;
 pub mod log;
 mod protocol;
 mod region;
+mod room;
 
 /// The atomics that `protocol` uses. The model checker (`tests/loom`) compiles that file with loom's in their place.
 mod sync {
@@ -51,3 +55,4 @@ pub(crate) use counters::{count, publish_counted_peak, publish_sampling};
 pub use layout::{Counter, EVENTS_PER_PAGE, PageKind, Peak};
 pub(crate) use layout::{PAGE_CONTENT_BYTES, page_content};
 pub use region::{EventPage, LogState, ProcessView, Region, SumsOfScopes};
+pub(crate) use room::Purpose;

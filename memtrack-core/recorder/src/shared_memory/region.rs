@@ -3,7 +3,7 @@
 //!
 //! Nothing in a region is trusted: a program may write anywhere in its memory. A damaged record or event is dropped.
 
-use super::arena::pid_namespace;
+use super::command::pid_namespace;
 use super::layout::{
     ABI, COMMAND, Counter, EVENTS_PER_PAGE, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC,
     MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, Peak, ProcessHeader, RegionHeader,
@@ -136,6 +136,7 @@ impl Region {
         let header = self.extent_header(number);
         header.pages[0].store(PAGE_USED, Ordering::Relaxed);
         header.free_pages.store(EXTENT_PAGES as u32 - 1, Ordering::Relaxed);
+        self.header().free_extents.fetch_add(1, Ordering::Relaxed);
         self.header().owners[number].store(FREE, Ordering::Release);
     }
 
@@ -287,12 +288,13 @@ impl Region {
             }
             if len == EVENTS_PER_PAGE {
                 read.remove(&(extent, page));
-                self.free(extent, page, header);
+                self.free(process, extent, page, header);
             }
         }
     }
 
-    fn free(&self, extent: usize, page: usize, header: *const PageHeader) {
+    fn free(&self, process: &ProcessView, extent: usize, page: usize, header: *const PageHeader) {
+        self.process(process.number).pages_freed.fetch_add(1, Ordering::Relaxed);
         let extent = self.extent_header(extent);
         // SAFETY: the page is in a reserved extent.
         let header = unsafe { &*header };
@@ -329,7 +331,7 @@ impl Region {
             }
             if is_finished {
                 (state.page, state.read) = (state.page + 1, 0);
-                self.free(extent, page, header);
+                self.free(process, extent, page, header);
             }
         }
         let mut records = Vec::new();
