@@ -286,7 +286,7 @@ impl DeviceSummary {
         if let (None, Some(net)) = (self.counted, self.net) {
             let (sign, bytes) = (if net.bytes < 0 { "-" } else { "" }, human_bytes(net.bytes.unsigned_abs()));
             let count = format!("{sign}{bytes} as all allocations less all frees");
-            line("", format!("{count}: some of what was freed was allocated before recording began"))?;
+            line("", format!("{count}: not all of what was freed is in the recording"))?;
         }
         if self.held.pending_blocks > 0 {
             let (bytes, blocks) =
