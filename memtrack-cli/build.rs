@@ -66,13 +66,21 @@ fn main() {
         build(&out);
     } else {
         for (_, embedded, _) in LIBRARIES {
-            fs::write(out.join(embedded), "").expect("OUT_DIR can be written");
+            embed(&out, embedded, b"");
         }
     }
 }
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
+/// Writes a library to where the command embeds it from, and tells it the checksum: to compute that when it runs, it would have
+/// to read the whole library.
+fn embed(out: &Path, embedded: &str, content: &[u8]) {
+    fs::write(out.join(embedded), content).expect("OUT_DIR can be written");
+    let name = embedded.trim_end_matches(".so").to_uppercase();
+    println!("cargo:rustc-env=MEMTRACK_{name}_CHECKSUM={:08x}", crc32fast::hash(content));
 }
 
 /// Builds both libraries and copies them to `out`, from where the command embeds them.
@@ -109,8 +117,9 @@ fn build(out: &Path) {
     for (package, embedded, _) in LIBRARIES {
         let name = format!("lib{}", package.replace('-', "_"));
         let library = made.join(format!("{name}.so"));
-        fs::copy(&library, out.join(embedded))
+        let content = fs::read(&library)
             .unwrap_or_else(|error| panic!("{}, which cargo has built: {error}", library.display()));
+        embed(out, embedded, &content);
         watch(&made.join(format!("{name}.d")));
     }
 }

@@ -16,24 +16,41 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
-/// The library that redirects the program's heap functions to [`LIBRARY`].
-static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so"));
+/// An embedded library.
+struct Library {
+    name: &'static str,
+    content: &'static [u8],
+    /// The checksum of its content.
+    checksum: &'static str,
+}
+
+/// The library with the hooks.
+static HOOKS: Library = Library {
+    name: "preload",
+    content: include_bytes!(concat!(env!("OUT_DIR"), "/preload.so")),
+    checksum: env!("MEMTRACK_PRELOAD_CHECKSUM"),
+};
+/// The library that redirects the program's heap functions to [`HOOKS`].
+static HEAP: Library = Library {
+    name: "heap",
+    content: include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so")),
+    checksum: env!("MEMTRACK_PRELOAD_HEAP_CHECKSUM"),
+};
 
 /// Installs the libraries, and returns their paths in the order in which they must be loaded.
 ///
 /// # Errors
 /// Fails when this command was built without the libraries, or they cannot be written to any folder.
 pub(crate) fn install_all(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
-    if LIBRARY.is_empty() || HEAP.is_empty() {
+    if HOOKS.content.is_empty() || HEAP.content.is_empty() {
         let why = "this memtrack was built without its preload libraries: `run` needs Linux with glibc, and \
                    memtrack-cli's feature `run`, which is a default";
         return Err(CliError::Program(126, why.to_owned()));
     }
     let mut last_error = None;
     for folder in folders() {
-        let paths = with_heap.then(|| install(&folder, "heap", HEAP)).into_iter();
-        let paths: io::Result<Vec<PathBuf>> = paths.chain([install(&folder, "preload", LIBRARY)]).collect();
+        let paths = with_heap.then(|| install(&folder, &HEAP)).into_iter();
+        let paths: io::Result<Vec<PathBuf>> = paths.chain([install(&folder, &HOOKS)]).collect();
         match paths.and_then(|paths| paths.iter().map(|path| glibc_only_path(path)).collect()) {
             Ok(paths) => return Ok(paths),
             Err(error) => last_error = Some(CliError::output(&folder, error)),
@@ -132,19 +149,21 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn install(folder: &Path, name: &str, library: &[u8]) -> io::Result<PathBuf> {
+fn install(folder: &Path, library: &Library) -> io::Result<PathBuf> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
     }
     ensure_private_folder(folder)?;
-    let path = folder.join(format!("{name}-{:08x}.so", crc32fast::hash(library)));
+    let path = folder.join(format!("{}-{}.so", library.name, library.checksum));
     // Its name contains the checksum of its content, it appeared complete, and no other user can write to the folder: reading
     // it would take a millisecond.
-    if fs::symlink_metadata(&path).is_ok_and(|there| there.is_file() && there.len() == library.len() as u64) {
+    if fs::symlink_metadata(&path)
+        .is_ok_and(|there| there.is_file() && there.len() == library.content.len() as u64)
+    {
         return Ok(path);
     }
     let mut file = ReplacingFile::create(&path)?;
-    file.write_all(library)?;
+    file.write_all(library.content)?;
     file.commit()?;
     Ok(path)
 }

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel}
 use std::time::{Duration, Instant};
 
 /// The maximum number of reports that wait.
-const MAX_TASKS: usize = 4096;
+const MAX_TASKS: usize = 512;
 /// The number of rows printed when memory runs out.
 const TOP_ROWS: usize = 10;
 /// The number of reports at out of memory that are always made; later ones may take a fiftieth of the time.

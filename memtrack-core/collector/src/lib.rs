@@ -35,9 +35,9 @@ pub use process::FailedRequest;
 pub use snapshot::{keep_newest, restrict_to};
 pub use system::exit_status;
 
-/// The number of free extents, of 64 KiB each, before any process is recorded. Of these, 12 are kept for processes that begin.
+/// The number of free extents, of 64 KiB each, while no process is recorded. Of these, 12 are kept for processes that begin.
 const FIRST_EXTENTS: usize = 24;
-/// The number of free extents from then on: 16 MiB.
+/// The number of free extents while any is: 16 MiB.
 const FREE_EXTENTS: usize = 256;
 
 /// The shortest and the longest time between two polls.
@@ -76,8 +76,6 @@ pub struct Collector {
     file: RunFile,
     /// The pause before the next poll.
     pause: Duration,
-    /// Whether any process was recorded so far.
-    is_recording: bool,
     resident_read: Instant,
     /// Whether a message about missing memory was made.
     has_warned: bool,
@@ -103,7 +101,6 @@ impl Collector {
             processes: BTreeMap::new(),
             file,
             pause: SHORTEST_PAUSE,
-            is_recording: false,
             resident_read: Instant::now(),
             has_warned: false,
             messages: Vec::new(),
@@ -142,7 +139,7 @@ impl Collector {
         let unrecorded = self.unrecorded();
         // A failure was reported where it first happened.
         let _ = self.file.set_unrecorded(unrecorded);
-        let free = if self.is_recording { FREE_EXTENTS } else { FIRST_EXTENTS };
+        let free = if self.has_processes() { FREE_EXTENTS } else { FIRST_EXTENTS };
         if let Err(error) = self.region.keep_alive(free) {
             // Said once: without more memory, processes lose events, which are counted.
             if !std::mem::replace(&mut self.has_warned, true) {
@@ -166,7 +163,6 @@ impl Collector {
             any |= self.drain(view, reads_resident);
         }
         self.end_processes(&views);
-        self.is_recording |= !views.is_empty();
         any
     }
 

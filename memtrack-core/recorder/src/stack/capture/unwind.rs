@@ -75,7 +75,8 @@ struct Ways([u32; WAYS]);
 
 /// The state that a thread keeps between captures.
 pub(crate) struct ThreadUnwinder {
-    caches: Box<[Cache]>,
+    /// Created when they are first used: each takes 16 KB, and a thread with few call sites uses one per group.
+    caches: Box<[Option<Cache>]>,
     ways: Box<[Ways]>,
     /// The previous stack, outermost first, parallel to the addresses in `Capture`.
     saved: [SavedFrame; MAX_FRAMES],
@@ -87,10 +88,10 @@ pub(crate) struct ThreadUnwinder {
 }
 
 impl ThreadUnwinder {
-    /// Creates the state, which allocates about 250 KB for the rule caches.
+    /// Creates the state, which allocates about 250 KB for the rule caches, but does not touch most of it.
     pub(crate) fn new() -> Self {
         Self {
-            caches: (0..GROUPS * WAYS).map(|_| Cache::new_in()).collect(),
+            caches: (0..GROUPS * WAYS).map(|_| None).collect(),
             ways: vec![Ways::default(); GROUPS * RULES].into_boxed_slice(),
             saved: [NO_FRAME; MAX_FRAMES],
             saved_addresses: [0; MAX_FRAMES],
@@ -124,7 +125,7 @@ impl ThreadUnwinder {
         let mut kept = 0;
         while new_len < MAX_FRAMES {
             let at = address.address_for_lookup();
-            let cache = &mut self.caches[cache_of(&mut self.ways, at)];
+            let cache = self.caches[cache_of(&mut self.ways, at)].get_or_insert_with(Cache::new_in);
             let mut reads = Reads::default();
             let mut read_stack = |at: u64| {
                 reads.push(at);
@@ -183,7 +184,8 @@ impl ThreadUnwinder {
         let mut from = MAX_FRAMES;
         let mut lowest = registers.sp;
         while from > 0 {
-            let cache = &mut self.caches[cache_of(&mut self.ways, address.address_for_lookup())];
+            let cache = cache_of(&mut self.ways, address.address_for_lookup());
+            let cache = self.caches[cache].get_or_insert_with(Cache::new_in);
             let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read) else { break };
             if regs.sp() <= lowest {
                 break;
