@@ -125,7 +125,7 @@ impl ThreadUnwinder {
         let mut kept = 0;
         while new_len < MAX_FRAMES {
             let at = address.address_for_lookup();
-            let cache = self.caches[cache_of(&mut self.ways, at)].get_or_insert_with(Cache::new_in);
+            let cache = existing(&mut self.caches[cache_of(&mut self.ways, at)]);
             let mut reads = Reads::default();
             let mut read_stack = |at: u64| {
                 reads.push(at);
@@ -185,7 +185,7 @@ impl ThreadUnwinder {
         let mut lowest = registers.sp;
         while from > 0 {
             let cache = cache_of(&mut self.ways, address.address_for_lookup());
-            let cache = self.caches[cache].get_or_insert_with(Cache::new_in);
+            let cache = existing(&mut self.caches[cache]);
             let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read) else { break };
             if regs.sp() <= lowest {
                 break;
@@ -208,6 +208,20 @@ impl ThreadUnwinder {
             bounds.read(sp, saved.sp.wrapping_sub(8)) != Some(self.saved_addresses[frame])
                 || (saved.bp_at != 0 && bounds.read(sp, saved.bp_at) != Some(saved.bp))
         })
+    }
+}
+
+/// Returns the cache in a place, where it is created the first time.
+#[inline(always)]
+fn existing(place: &mut Option<Cache>) -> &mut Cache {
+    #[cold]
+    #[inline(never)]
+    fn create(place: &mut Option<Cache>) -> &mut Cache {
+        place.insert(Cache::new_in())
+    }
+    match place {
+        Some(cache) => cache,
+        None => create(place),
     }
 }
 
