@@ -26,6 +26,13 @@ macro_rules! wrappers {
                     look_up(&REAL, $symbol);
                 }
 
+                /// Returns the C library's function.
+                #[allow(dead_code)]
+                pub(super) fn real() -> *mut () {
+                    prepare();
+                    REAL.load(super::Ordering::Relaxed)
+                }
+
                 /// Receives the contents of the argument registers, whether or not the function has that many arguments.
                 extern "C" fn before_call(a: Register, b: Register, c: Register, d: Register, e: Register, f: Register) {
                     prepare();
@@ -119,47 +126,90 @@ fn exit(_: &Registers) {
     run::before_the_end();
 }
 
-/// Reports the program that `exec` is about to run, and finishes the recording.
-fn exec(program: Started, environment: Environment) {
+/// Reports the program that `exec` is about to run, and finishes the recording. If the program has no room for the library,
+/// executes it without.
+fn exec(program: Started, arguments: Register, environment: Environment) {
+    let has_no_room = !arguments.is_null() && run::has_no_room();
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::before_a_start(program, environment) };
+    unsafe { run::before_a_start(program, environment, has_no_room) };
     run::before_the_end();
+    if has_no_room {
+        // SAFETY: as above. If it fails, the C library's function is called, which then fails too.
+        unsafe { run::without_library(environment, |environment| execute(program, arguments, environment)) };
+    }
 }
 
-fn exec_path(&[path, ..]: &Registers) {
-    exec(Started::Path(path.cast()), current_environment());
+/// Executes a program, or returns.
+///
+/// # Safety
+/// The arguments must be as the C library requires them.
+unsafe fn execute(program: Started, arguments: Register, environment: *const *const c_char) {
+    type Execvpe = unsafe extern "C" fn(*const c_char, Register, *const *const c_char) -> c_int;
+    // SAFETY: the caller guarantees the arguments. These are the calls that the C library's functions make; the search for a name
+    // is left to it.
+    unsafe {
+        match program {
+            Started::Path(path) => {
+                libc::syscall(libc::SYS_execve, path, arguments, environment);
+            }
+            Started::Open(file) => {
+                let flags = libc::AT_EMPTY_PATH;
+                libc::syscall(libc::SYS_execveat, file, c"".as_ptr(), arguments, environment, flags);
+            }
+            Started::Name(name) => {
+                let real = ends_execvpe::real();
+                if !real.is_null() {
+                    std::mem::transmute::<*mut (), Execvpe>(real)(name, arguments, environment);
+                }
+            }
+        }
+    }
 }
 
-fn exec_path_with_environment(&[path, _, environment, ..]: &Registers) {
-    exec(Started::Path(path.cast()), Some(environment.cast()));
+fn exec_path(&[path, arguments, ..]: &Registers) {
+    exec(Started::Path(path.cast()), arguments, current_environment());
+}
+
+fn exec_path_with_environment(&[path, arguments, environment, ..]: &Registers) {
+    exec(Started::Path(path.cast()), arguments, Some(environment.cast()));
+}
+
+fn exec_name(&[name, arguments, ..]: &Registers) {
+    exec(Started::Name(name.cast()), arguments, current_environment());
+}
+
+fn exec_name_with_environment(&[name, arguments, environment, ..]: &Registers) {
+    exec(Started::Name(name.cast()), arguments, Some(environment.cast()));
+}
+
+/// Handles `execl`, whose arguments are variable.
+fn exec_path_with_list(&[path, ..]: &Registers) {
+    exec(Started::Path(path.cast()), std::ptr::null(), current_environment());
+}
+
+/// Handles `execlp`.
+fn exec_name_with_list(&[name, ..]: &Registers) {
+    exec(Started::Name(name.cast()), std::ptr::null(), current_environment());
 }
 
 /// Handles `execle`, whose environment follows the variable arguments, so it is not known here.
 fn exec_path_with_trailing_environment(&[path, ..]: &Registers) {
-    exec(Started::Path(path.cast()), None);
+    exec(Started::Path(path.cast()), std::ptr::null(), None);
 }
 
-fn exec_name(&[name, ..]: &Registers) {
-    exec(Started::Name(name.cast()), current_environment());
-}
-
-fn exec_name_with_environment(&[name, _, environment, ..]: &Registers) {
-    exec(Started::Name(name.cast()), Some(environment.cast()));
-}
-
-fn exec_descriptor_with_environment(&[file, _, environment, ..]: &Registers) {
+fn exec_descriptor_with_environment(&[file, arguments, environment, ..]: &Registers) {
     // The descriptor is the lower half of the register.
-    exec(Started::Open(file.addr() as c_int), Some(environment.cast()));
+    exec(Started::Open(file.addr() as c_int), arguments, Some(environment.cast()));
 }
 
 fn spawn_path(&[_, path, .., environment]: &Registers) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::before_a_start(Started::Path(path.cast()), Some(environment.cast())) };
+    unsafe { run::before_a_start(Started::Path(path.cast()), Some(environment.cast()), false) };
 }
 
 fn spawn_name(&[_, name, .., environment]: &Registers) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::before_a_start(Started::Name(name.cast()), Some(environment.cast())) };
+    unsafe { run::before_a_start(Started::Name(name.cast()), Some(environment.cast()), false) };
 }
 
 wrappers! {
@@ -167,8 +217,8 @@ wrappers! {
     execv ends_execv c"execv" exec_path;
     execvp ends_execvp c"execvp" exec_name;
     execvpe ends_execvpe c"execvpe" exec_name_with_environment;
-    execl ends_execl c"execl" exec_path;
-    execlp ends_execlp c"execlp" exec_name;
+    execl ends_execl c"execl" exec_path_with_list;
+    execlp ends_execlp c"execlp" exec_name_with_list;
     execle ends_execle c"execle" exec_path_with_trailing_environment;
     fexecve ends_fexecve c"fexecve" exec_descriptor_with_environment;
     posix_spawn ends_posix_spawn c"posix_spawn" spawn_path;

@@ -168,8 +168,11 @@ fn write_text(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> std::f
             outcome.job.sanitizer.unwrap_or_default()
         )?,
         _ => {
-            let more = if outcome.job.args.host { "" } else { "; --host records its heap" };
-            writeln!(text, "memtrack: saw no CUDA allocation by {name}, so nothing was written{more}")?;
+            let (what, more) = match outcome.job.args.host {
+                true => ("allocation", ""),
+                false => ("CUDA allocation", "; --host records its heap"),
+            };
+            writeln!(text, "memtrack: saw no {what} by {name}, so nothing was written{more}")?;
         }
     }
     if let Some(note) = &found.note {
@@ -241,7 +244,8 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
     // that a library runs to query the system.
     if args.host {
         let why = "into which no library can be preloaded: statically linked, using a C library other \
-                   than glibc, built for another kind of processor, or setuid";
+                   than glibc, built for another kind of processor, setuid, or limited to less than 256 MiB of \
+                   addresses";
         write_times(text, found.unrecorded.not_preloadable, why)?;
     }
     if args.host || found.recording.is_none() {

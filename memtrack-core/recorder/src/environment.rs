@@ -36,11 +36,14 @@ fn is_privileged() -> bool {
     false
 }
 
+/// The address space that the recorder's tables may need, in bytes.
+#[cfg(target_os = "linux")]
+pub const ROOM_BYTES: u64 = 256 << 20;
+
 /// Returns whether the limit of the process's address space leaves room for the recorder's tables. They are larger than most
 /// such limits, and an allocation of the recorder that fails would end the program.
 #[cfg(target_os = "linux")]
 pub fn has_address_space() -> bool {
-    const ROOM_BYTES: u64 = 256 << 20;
     // SAFETY: the call fills a local variable.
     let limit = unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();

@@ -3,7 +3,7 @@
 
 use memtrack_core::event::DeviceId;
 use memtrack_tests::child::ends_well;
-use memtrack_tests::run::{Bench, compile_c, load, stderr_text};
+use memtrack_tests::run::{Bench, compile_c, load, load_each, stderr_text};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -40,6 +40,36 @@ fn a_program_ends_with_hardly_any_stack_left() {
         let (snapshot, report) = load(&bench.path("recording"));
         assert!(report.complete && snapshot.device_ids().contains(&DeviceId::HOST), "{way}");
     }
+}
+
+#[test]
+fn a_program_without_room_for_the_library_runs_without_it() {
+    let bench = Bench::new();
+    for limit in ["5000", "8000"] {
+        let script = format!("ulimit -v {limit}; exec ls / ''");
+        let plain = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+        let name = format!("of_{limit}");
+        let output = bench.run(&["--host", "-o", &name, "--", "sh", "-c", &script]);
+        assert_eq!(
+            (output.status, &output.stdout),
+            (plain.status, &plain.stdout),
+            "{}",
+            stderr_text(&output)
+        );
+        assert!(stderr_text(&output).contains("limited to less than 256 MiB"), "{}", stderr_text(&output));
+        let processes = load_each(&bench.path(&name));
+        assert!(processes.iter().all(|(row, _)| row.name() != "ls"), "{processes:?}");
+    }
+    // `execl` starts the program with the library, and the program counts itself.
+    const SOURCE: &str = "#include <sys/resource.h>\n#include <unistd.h>\nint main(void) {
+    struct rlimit limit = {200000000, 200000000};\n    setrlimit(RLIMIT_AS, &limit);\n    execl(\"/bin/ls\", \"ls\", \"/\", NULL);\n}\n";
+    compile_c(bench.folder.path(), SOURCE, &["-o", "limits_itself"]);
+    let output = ends_well(bench.command().args(["--host", "-o", "counted", "--", "./limits_itself"]));
+    assert!(stderr_text(&output).contains("limited to less than 256 MiB"), "{}", stderr_text(&output));
+    // With more room it is recorded.
+    let output = bench.run(&["--host", "-o", "room", "--", "sh", "-c", "ulimit -v 400000; exec ls /"]);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    assert!(load_each(&bench.path("room")).iter().any(|(row, _)| row.name() == "ls"));
 }
 
 /// A child that shares its parent's memory, and has zeroed thread-local storage of its own, as Chromium's sandbox starts one.

@@ -34,7 +34,11 @@ const FILES: [(&str, &str, &str); 26] = [
         "arrays contexts host ipc memory mod physical pools procedures",
         "the driver's C functions",
     ),
-    ("memtrack-core/cuda/src/run", "census heap mod unhooked", "C strings, exit handlers, system calls"),
+    (
+        "memtrack-core/cuda/src/run",
+        "census heap limits mod unhooked",
+        "C strings, exit handlers, system calls",
+    ),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
@@ -42,7 +46,7 @@ const FILES: [(&str, &str, &str); 26] = [
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",
-        "arena log mod region",
+        "arena command log mod region",
         "memory that other processes map too",
     ),
     ("memtrack-core/recorder/src", "shared_map", "the pairs of a locked shard"),

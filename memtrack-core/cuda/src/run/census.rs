@@ -45,13 +45,13 @@ pub enum Started {
 /// An environment as C represents it; `None` if it is unknown.
 pub type Environment = Option<*const *const c_char>;
 
-/// Counts a program that is about to be started, or to replace this one, if it will not be recorded. Nothing is
-/// allocated or locked, and `errno` is preserved.
+/// Counts a program that is about to be started, or to replace this one, if it will not be recorded: also because it
+/// `has_no_room` for the library. Nothing is allocated or locked, and `errno` is preserved.
 ///
 /// # Safety
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
-pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment) {
+pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment, has_no_room: bool) {
     // SAFETY: the caller guarantees the arguments. Every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
@@ -62,7 +62,7 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
             Started::Open(file) => descriptor_path(file, &mut room),
         };
         if !path.is_null() && libc::access(path, libc::X_OK) == 0 {
-            if refuses_preloading(path) {
+            if has_no_room || refuses_preloading(path) {
                 count_unrecorded_program(true);
             } else if environment.is_some_and(|list| !has_library(list)) {
                 count_unrecorded_program(false);
@@ -81,19 +81,16 @@ const MAX_PATH_BYTES: usize = 1024;
 /// # Safety
 /// `list` must be null, which means an empty environment, or a list of C strings that ends with null.
 unsafe fn has_library(mut list: *const *const c_char) -> bool {
-    let library = LIBRARY.load(Ordering::Acquire);
-    if library.is_null() {
+    if LIBRARY.load(Ordering::Acquire).is_null() {
         return true;
     }
     let (mut is_loaded, mut has_memory) = (false, false);
-    // SAFETY: the name is a static string, and the list ends with null.
+    // SAFETY: the list ends with null.
     unsafe {
-        let library = CStr::from_ptr(library).to_bytes();
         while !list.is_null() && !(*list).is_null() {
             let variable = CStr::from_ptr(*list).to_bytes();
             if let Some(libraries) = variable.strip_prefix(b"LD_PRELOAD=") {
-                let mut libraries = libraries.split(|byte| b" :".contains(byte));
-                is_loaded = libraries.any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(library));
+                is_loaded = libraries.split(|byte| b" :".contains(byte)).any(is_library);
             } else if variable.strip_prefix(MEMORY.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
                 has_memory = true;
             }
@@ -101,6 +98,20 @@ unsafe fn has_library(mut list: *const *const c_char) -> bool {
         }
     }
     is_loaded && has_memory
+}
+
+/// Returns whether a path in `LD_PRELOAD` is that of the library.
+pub(super) fn is_library(path: &[u8]) -> bool {
+    let library = LIBRARY.load(Ordering::Acquire);
+    // SAFETY: null, or a leaked C string.
+    !library.is_null()
+        && path.rsplit(|&byte| byte == b'/').next() == Some(unsafe { CStr::from_ptr(library) }.to_bytes())
+}
+
+/// Sets the library's file name.
+#[cfg(test)]
+pub(super) fn set_library(name: &'static CStr) {
+    LIBRARY.store(name.as_ptr().cast_mut(), Ordering::Release);
 }
 
 /// Returns the first file that a shell would find by this name; null if there is none.

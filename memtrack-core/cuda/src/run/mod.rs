@@ -9,6 +9,7 @@
 pub mod census;
 #[doc(hidden)]
 pub mod heap;
+mod limits;
 mod unhooked;
 
 use super::hook;
@@ -17,7 +18,7 @@ use memtrack_recorder::recorder::{Options, driver_readings, session, set_interna
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{reentry, shared_memory};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,6 +49,18 @@ pub fn on_library_load() {
     }
 }
 
+/// Returns whether the limit of the address space is too small for recording. `errno` is preserved.
+pub fn has_no_room() -> bool {
+    // SAFETY: the calls only query the limit and this thread's `errno`.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        let is_known = libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0;
+        *libc::__errno_location() = errno;
+        is_known && limit.rlim_cur < environment::ROOM_BYTES
+    }
+}
+
 /// Returns whether the program's heap is to be recorded too.
 pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
@@ -65,16 +78,28 @@ pub fn before_the_end() {
     let _ = std::panic::catch_unwind(|| with_room(unhooked::note_driver));
 }
 
-/// Counts a program that is about to be started, or to replace this one, if it cannot be recorded.
+/// Counts a program that is about to be started, or to replace this one, if it cannot be recorded: also if it `has_no_room`, and
+/// is [executed without the library](without_library).
 ///
 /// # Safety
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
-pub unsafe fn before_a_start(program: Started, environment: Environment) {
+pub unsafe fn before_a_start(program: Started, environment: Environment, has_no_room: bool) {
     let _no_cancellation = CancellationBlocked::now();
     // SAFETY: the caller guarantees the same.
-    let count = || with_room(|| unsafe { census::count_unrecorded(program, environment) });
+    let count = || with_room(|| unsafe { census::count_unrecorded(program, environment, has_no_room) });
     let _ = std::panic::catch_unwind(count);
+}
+
+/// Executes a program without the preload library, by calling `execute` with the environment for that. Returns if that fails, or if
+/// the environment does not have the library.
+///
+/// # Safety
+/// The environment must be as the C library requires it: null, or a list of C strings that ends with null.
+pub unsafe fn without_library(environment: Environment, execute: impl FnOnce(*const *const c_char)) {
+    // In a child that shares this process's memory (`vfork`), nothing that would have to be undone may be held here.
+    // SAFETY: the caller guarantees the same.
+    unsafe { limits::without_library(environment, execute) };
 }
 
 /// Returns the next function of that name after the preload library in the loader's search order; null if there is none.
@@ -118,11 +143,13 @@ fn attach_to_recorder() {
 
 /// Connects with the command's shared memory, if the environment names it.
 fn connect() -> bool {
-    if !environment::has_address_space() {
-        return false;
-    }
     let path = environment::variable(MEMORY).and_then(|path| CString::new(path.as_bytes()).ok());
-    path.is_some_and(|path| shared_memory::connect(&path))
+    let Some(path) = path else { return false };
+    if environment::has_address_space() {
+        return shared_memory::connect(&path);
+    }
+    shared_memory::count_this_program(&path);
+    false
 }
 
 /// Starts recording.

@@ -45,18 +45,34 @@ pub(crate) fn arena() -> Option<&'static Arena> {
 /// nothing, if that is impossible: the command has ended, it is of another version, or the rights, the root or the limits
 /// of this program differ from its.
 pub fn connect(path: &CStr) -> bool {
+    with_header(path, |header| {
+        super::command_line::keep();
+        HEADER.store(header.as_ptr(), Ordering::Release);
+        true
+    })
+}
+
+/// Counts this program in the region whose file has this path, as one that is not recorded because it has no room for that.
+pub fn count_this_program(path: &CStr) {
+    with_header(path, |header| {
+        // SAFETY: the header is mapped.
+        unsafe { header.as_ref() }.refused.fetch_add(1, Ordering::Relaxed);
+        false
+    });
+}
+
+/// Maps the header of the region whose file has this path, if it is of this version, and passes it to `use_it`, which returns
+/// whether it stays mapped.
+fn with_header(path: &CStr, use_it: impl FnOnce(NonNull<RegionHeader>) -> bool) -> bool {
     let Some(header) = map_header(path) else { return false };
     // SAFETY: the mapping has the size of a header, and is shared memory in which all fields are integers.
     let region = unsafe { header.as_ref() };
-    let fits = (region.magic, region.abi) == (MAGIC, ABI);
-    if fits {
-        super::command_line::keep();
-        HEADER.store(header.as_ptr(), Ordering::Release);
-    } else {
+    let stays = (region.magic, region.abi) == (MAGIC, ABI) && use_it(header);
+    if !stays {
         // SAFETY: the mapping was made above, and nothing refers to it.
         unsafe { libc::munmap(header.as_ptr().cast(), HEADER_BYTES) };
     }
-    fits
+    stays
 }
 
 /// Whether this program is recorded with the smallest budget. A forked child does as its parent.

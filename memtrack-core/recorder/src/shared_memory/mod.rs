@@ -48,7 +48,8 @@ mod sync {
 
 pub(crate) use arena::{append, arena, is_connected, log_bytes_of_stack, set_number};
 pub use arena::{
-    connect, count_unrecorded_program, has_arena, is_beyond_limit, note_bypass, note_bypassed_driver,
+    connect, count_this_program, count_unrecorded_program, has_arena, is_beyond_limit, note_bypass,
+    note_bypassed_driver,
 };
 pub(crate) use command_line::log_command_line;
 pub(crate) use counters::{count, publish_counted_peak, publish_sampling};

@@ -63,7 +63,12 @@ impl Region {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let memory = libc::mmap(null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0);
             if memory == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
+                let error = io::Error::last_os_error();
+                let text = format!(
+                    "no addresses for {} MiB of shared memory: {error}; see `ulimit -v`",
+                    bytes >> 20
+                );
+                return Err(io::Error::new(error.kind(), text));
             }
             (file, NonNull::new(memory.cast()).ok_or_else(io::Error::last_os_error)?)
         };
