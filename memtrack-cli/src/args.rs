@@ -31,6 +31,7 @@ use clap::{Args, Parser, Subcommand};
 use memtrack_core::analysis::layout::DEFAULT_FRAMES;
 use memtrack_core::exports::EXPORTS;
 use memtrack_core::snapshot::recording::{ProcessChoice, ReadReport};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub(crate) use advice::{AdviseArgs, ModulesArgs};
@@ -83,6 +84,41 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The command line if its verb is `run`.
+#[cfg(unix)]
+#[derive(Debug, Parser)]
+#[command(name = "memtrack", version)]
+struct RunCli {
+    #[command(subcommand)]
+    command: RunCommand,
+}
+
+/// The verb `run`, as in [`Command`].
+#[cfg(unix)]
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    /// Record any program, unchanged: the CUDA memory it allocates, and with --host its heap, which needs no GPU
+    Run(RunArgs),
+}
+
+impl Cli {
+    /// Parses a command line, which starts with the program's name.
+    ///
+    /// `run` is parsed without the other verbs: to define all their arguments takes a third of a millisecond, by which the program
+    /// would start later.
+    ///
+    /// # Errors
+    /// Fails when the command line is invalid, or asks for help or the version.
+    pub(crate) fn parse_line(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        #[cfg(unix)]
+        if arguments.get(1).is_some_and(|verb| verb == "run") {
+            let RunCommand::Run(run) = RunCli::try_parse_from(arguments)?.command;
+            return Ok(Self { command: Command::Run(run) });
+        }
+        Self::try_parse_from(arguments)
+    }
 }
 
 /// The verbs.

@@ -39,7 +39,6 @@ mod sql;
 mod tips;
 mod unmatched;
 
-use clap::Parser;
 use error::CliError;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -66,7 +65,8 @@ pub fn run(
     stderr: &mut dyn Write,
 ) -> u8 {
     let mut streams = Streams { stdin, stdout, stderr };
-    let result = match args::Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let result = match args::Cli::parse_line(&arguments) {
         Ok(cli) => commands::dispatch(cli.command, &mut streams),
         Err(mut refusal) => {
             tips::add(&mut refusal);
@@ -87,7 +87,8 @@ pub fn run(
 /// Returns the reason [`run()`] would reject a command line, without running it, or `None` if the command line is valid. The
 /// command line starts with the program's name.
 pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
-    let refusal = args::Cli::try_parse_from(arguments).err().filter(clap::Error::use_stderr);
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let refusal = args::Cli::parse_line(&arguments).err().filter(clap::Error::use_stderr);
     refusal.map(|refusal| refusal.to_string())
 }
 

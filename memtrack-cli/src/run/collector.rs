@@ -300,7 +300,7 @@ enum Received {
 fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
     let Ok(writing) = channel.try_clone() else { return };
     let Ok((voice, writer)) = Voice::start(writing) else { return };
-    let mut reporter = Reporter::start(voice.clone(), job);
+    let mut reporter = Reporter::new(voice.clone(), job);
     let wants = |when| job.args.snapshot_on.contains(&when);
     let mut at_exit = HashSet::new();
     let mut program = None;
@@ -335,17 +335,20 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 let rows = collector.rows().to_vec();
                 let recording = collector.recording().map(Path::to_owned);
                 // By another thread, because it reads a recording, which may take seconds.
-                let held = std::thread::scope(|threads| {
-                    let (ending, ended) = std::sync::mpsc::channel();
-                    let (rows, recording, outcome) = (&rows, recording.as_deref(), &outcome);
-                    let held = threads.spawn(move || {
-                        let _ending = ending;
-                        outcome::who_held_memory(rows, recording, outcome)
-                    });
-                    poll_until(&mut collector, &ended);
-                    held.join()
+                let held = recording.map(|recording| {
+                    std::thread::scope(|threads| {
+                        let (ending, ended) = std::sync::mpsc::channel();
+                        let (rows, outcome) = (&rows, &outcome);
+                        let held = threads.spawn(move || {
+                            let _ending = ending;
+                            outcome::who_held_memory(rows, &recording, outcome)
+                        });
+                        poll_until(&mut collector, &ended);
+                        held.join()
+                    })
                 });
-                let held = held.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let held = held.transpose().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let held = held.unwrap_or_default();
                 let place = outcome::end_recording(&mut collector, job);
                 let (text, json) = outcome::report(&Found::by(&collector, place), &outcome);
                 voice.say(&(held + &text));

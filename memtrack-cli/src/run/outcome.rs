@@ -108,12 +108,8 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Returns who held the memory of the program, as text; empty if that is not known.
-pub(super) fn who_held_memory(
-    rows: &[ProcessRow],
-    recording: Option<&Path>,
-    outcome: &Outcome<'_>,
-) -> String {
-    let (Some(row), Some(recording)) = (main_row(rows), recording) else { return String::new() };
+pub(super) fn who_held_memory(rows: &[ProcessRow], recording: &Path, outcome: &Outcome<'_>) -> String {
+    let Some(row) = main_row(rows) else { return String::new() };
     let was_killed =
         row.pid == outcome.process && outcome.status.and_then(|status| status.signal()).is_some();
     let shown = match (&outcome.job.folder, recording.file_name()) {

@@ -56,8 +56,10 @@ impl Subject {
     }
 }
 
-/// The thread that reports.
+/// The thread that reports, which is started for the first report.
 pub(super) struct Reporter {
+    /// What the thread will do, if it has not been started.
+    work: Option<Work>,
     tasks: Option<SyncSender<Task>>,
     /// Disconnected when the thread ends.
     ended: Option<Receiver<()>>,
@@ -66,8 +68,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn start(voice: Voice, job: &Job) -> Self {
-        let (tasks, queue) = sync_channel(MAX_TASKS);
+    pub(super) fn new(voice: Voice, job: &Job) -> Self {
         let dropped = Arc::<[AtomicU64; 2]>::default();
         let args = &job.args;
         let work = Work {
@@ -78,6 +79,12 @@ impl Reporter {
             processes: HashMap::new(),
             dropped: Arc::clone(&dropped),
         };
+        Self { work: Some(work), tasks: None, ended: None, dropped }
+    }
+
+    fn start(&mut self) {
+        let Some(work) = self.work.take() else { return };
+        let (tasks, queue) = sync_channel(MAX_TASKS);
         let (ending, ended) = channel();
         let run = move || {
             let _ending = ending;
@@ -85,11 +92,12 @@ impl Reporter {
         };
         // If it cannot be started, both channels are disconnected, and there are no reports.
         let _ = std::thread::Builder::new().name("reports".to_owned()).spawn(run);
-        Self { tasks: Some(tasks), ended: Some(ended), dropped }
+        (self.tasks, self.ended) = (Some(tasks), Some(ended));
     }
 
     /// Queues a report.
     pub(super) fn queue(&mut self, task: Task) {
+        self.start();
         let Some(tasks) = &self.tasks else { return };
         if let Err(TrySendError::Full(Task::OutOfMemory(failed, _))) = tasks.try_send(task) {
             self.dropped[usize::from(is_device(&failed))].fetch_add(1, Ordering::Relaxed);
@@ -98,7 +106,7 @@ impl Reporter {
 
     /// Makes the thread end after the queued reports. Returns, the first time, what is disconnected then.
     pub(super) fn finish(&mut self) -> Option<Receiver<()>> {
-        self.tasks = None;
+        (self.work, self.tasks) = (None, None);
         self.ended.take()
     }
 }
