@@ -34,26 +34,18 @@ const PROFILE: &str =
 
 /// Crates that dumps and reports need and recording does not: in an unoptimised build of the command, these crates are not
 /// optimised either. That saves a third of the libraries' build, 30 s of processor time.
-const OF_REPORTS: [&str; 16] = [
+const OF_REPORTS: [&str; 8] = [
     "addr2line",
     // Recording uses this crate only to unwind with libgcc, which is optimised anyway, if no other unwinder works. The rest
     // of the crate symbolizes.
     "backtrace",
-    "comfy-table",
-    "cpp_demangle",
-    "flate2",
     // The version that addr2line uses; framehop unwinds with another version.
     "gimli@0.34",
-    "memtrack-formats",
-    "memtrack-report",
-    "memtrack-symbols",
     "object",
-    "ruzstd",
     "rustc-demangle",
     "serde",
     "serde_core",
     "serde_json",
-    "unicode-segmentation",
 ];
 
 fn main() {
@@ -75,8 +67,8 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// Writes a library to where the command embeds it from, and tells it the checksum: to compute that when it runs, it would have
-/// to read the whole library.
+/// Writes a library to where the command embeds it from, and passes its checksum to the command, which would otherwise have
+/// to read the whole library each time it runs.
 fn embed(out: &Path, embedded: &str, content: &[u8]) {
     fs::write(out.join(embedded), content).expect("OUT_DIR can be written");
     let name = embedded.trim_end_matches(".so").to_uppercase();
