@@ -67,7 +67,7 @@ pub struct Tensor {
     pub sizes: Vec<u64>,
     /// The stride of each dimension, in elements; `None` if the tensor is not strided.
     pub strides: Option<Vec<i64>>,
-    /// The layout, which is `strided` or another one.
+    /// The name of the layout, such as `strided`.
     pub layout: StringId,
     /// The size of the whole storage in bytes, if the producer knows it.
     pub storage_bytes: Option<u64>,
@@ -97,8 +97,8 @@ pub struct Record {
     pub thread: u64,
     /// The record that contains this one.
     pub parent: Option<RecordId>,
-    /// The phase of the program, which applies to the record and those inside it; [`TracePhase::Inherited`] if the
-    /// record states none.
+    /// The phase of the program, which also applies to the records inside this one; [`TracePhase::Inherited`] if this
+    /// record states no phase.
     pub phase: TracePhase,
     /// The kind and content of the record.
     pub what: RecordKind,
@@ -214,7 +214,7 @@ pub struct Memory {
     pub address: u64,
     /// The size of the memory in bytes, which is at least 1.
     pub bytes: u64,
-    /// The requested bytes.
+    /// The bytes that the program requested, if they are known.
     pub requested: Option<u64>,
     /// The stream.
     pub stream: Option<u64>,

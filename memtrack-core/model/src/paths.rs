@@ -50,7 +50,7 @@ fn has_drive(path: &str) -> bool {
     matches!(bytes, [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic())
 }
 
-/// Returns whether the file name is that of a shared library or an extension module, such as `libz.so.1.3`,
+/// Returns whether the path names a shared library or an extension module, such as `libz.so.1.3`,
 /// `scan.cpython-312-darwin.so` or `torch_cpu.dll`.
 pub fn is_library(path: &str) -> bool {
     let name = file_name(path).to_ascii_lowercase();

@@ -205,7 +205,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     /// Returns PyTorch's text about the processes that use the device, in which the device is identified by its
-    /// NVML index. If NVML is missing, the text says so.
+    /// NVML index. If NVML is missing, the text states this.
     ///
     /// # Errors
     /// Fails when there is no such device or NVML fails.

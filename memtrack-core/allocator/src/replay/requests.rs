@@ -101,8 +101,8 @@ impl Requests {
 
 /// Returns whether the requests went directly to the driver. If so, each block is a separate segment that is
 /// released when the block is freed, which no caching allocator does. If nothing is freed, as happens when the
-/// driver is recorded below a caching allocator, the requests are considered to be those to a caching allocator
-/// only if the file is a PyTorch snapshot (it has `settings`) and the segments have PyTorch's sizes.
+/// driver is recorded below a caching allocator, the requests count as requests to a caching allocator only if
+/// the file is a PyTorch snapshot (it has `settings`) and the segments have PyTorch's sizes.
 fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
     let events = &snapshot.events;
     let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();

@@ -31,13 +31,13 @@ pub struct AllocatorOptions {
     pub max_non_split_rounding: u64,
     /// The share of the limit above which old cached blocks are released; 0 means that they never are.
     pub garbage_collection_threshold: f64,
-    /// How requests between powers of two are rounded.
+    /// The rounding of requests between powers of two.
     pub roundup: Roundup,
     /// Whether new memory is mapped into growing ranges instead of being allocated as separate segments.
     pub expandable_segments: bool,
     /// The size of the segments that the large pool allocates from the device.
     pub large_segment_size: u64,
-    /// How much address space an expandable range reserves.
+    /// The amount of address space that an expandable range reserves.
     pub reserve: Reserve,
     /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option, it limits only
     /// allocators that are created with it.

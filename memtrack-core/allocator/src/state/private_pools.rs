@@ -218,7 +218,7 @@ impl<M: DeviceMemory> Device<M> {
         if reserved != 0 {
             return Ok(());
         }
-        // All that is left are address ranges without memory.
+        // Only address ranges without memory are left.
         for kind in [PoolKind::Small, PoolKind::Large] {
             let ranges: Vec<_> = self.pool(PoolId::of(pair, kind)).unmapped.values().copied().collect();
             for range in ranges {

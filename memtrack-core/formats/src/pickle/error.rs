@@ -1,5 +1,5 @@
-//! Errors that occur when reading a pickle. Each one says what is wrong, at which byte, and what to do about
-//! it.
+//! Errors that occur when reading a pickle. Each error states what is wrong, at which byte it is wrong, and what to do
+//! about it.
 
 use super::Global;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Stores samples in PyTorch's files. Each sampled block has a text in its metadata by which it is recognised
-//! when the file is read.
+//! Stores samples in PyTorch's files. A text in the metadata of each sampled block identifies the block when the file is
+//! read.
 
 use super::StringInterner;
 use super::settings::memtrack_part;
@@ -34,7 +34,7 @@ impl SampleTexts {
         })
     }
 
-    /// Returns, as a value, the samples that the texts stand for, or `None` if there are no samples.
+    /// Returns a value that lists each text with its sample, or `None` if there are no samples.
     pub(super) fn to_value(&self) -> Option<Value> {
         let entry = |(text, sample): &(StringId, Sample)| {
             let parts = [

@@ -26,6 +26,6 @@ pub struct InferredCategories {
     /// inferred. If the allocation is not in the trace, this is the row of the event that requests or completes the
     /// block's free.
     pub of_event: Vec<u8>,
-    /// The same for each row of the blocks that are live at the end, for blocks without an event.
+    /// The same for each block that is live at the end, by row. It applies to blocks without an event.
     pub of_block: Vec<u8>,
 }

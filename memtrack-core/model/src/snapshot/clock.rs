@@ -80,15 +80,16 @@ impl Snapshot {
         Some(events.shape.iter().map(move |&shape| timed[shape as usize]))
     }
 
-    /// Returns when the event in `row` happened, in seconds since [`Self::seconds_since`], or `None` if the file does
-    /// not contain its time.
+    /// Returns the time of the event in `row`, in seconds since [`Self::seconds_since`], or `None` if the file does not
+    /// contain this time.
     pub fn seconds_at(&self, row: usize) -> Option<f64> {
         self.has_time(row).then(|| self.clock.seconds_since_start(self.events.ticks[row]))
     }
 }
 
 impl Clock {
-    /// Returns the clock from the first reading of both to the last one, where both read the same clock.
+    /// Returns a clock with the earlier first reading and the later last reading of the two. Both must be readings of the
+    /// same clock.
     #[must_use]
     pub fn spanning(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }

@@ -103,7 +103,7 @@ pub struct Meta {
     /// The size in bytes below which host blocks are sampled; 0 if every block is exact.
     pub sample_threshold_bytes: u64,
     /// The mean interval between two samples in bytes, if it was fixed. It is 0 with a [budget](Self::budget), because
-    /// each sample then contains its own.
+    /// each sample then contains its own interval.
     pub sample_mean_bytes: u64,
     /// With a budget, the number of bytes added to the size of each small block when samples are selected.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]

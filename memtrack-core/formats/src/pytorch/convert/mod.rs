@@ -138,7 +138,7 @@ impl<'a> Converter<'a> {
                 }
                 address = places.address_of(&event);
             }
-            // A free becomes two events, of which the first one counts.
+            // A free becomes two events, and the first one counts.
             let place = (self.to.events.len() - start + 1) as u64;
             for (moment, before) in moments.iter().flatten().zip(&mut before) {
                 if event.ticks <= *moment {
@@ -293,8 +293,8 @@ impl<'a> Converter<'a> {
             (Key::HostTraces, Part::HostTraces),
         ];
         self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
-        let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
-        self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
+        let host_segments = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
+        self.pytorch.device_segments = self.pytorch.segments.len() - host_segments;
         let NameTables { strings, frames, stacks, .. } = self.names;
         self.to.strings = strings.table;
         self.to.frames = frames;

@@ -1,5 +1,5 @@
-//! Computes how long a snapshot would be if its values were not shared, without writing it. Shared values are measured
-//! only once.
+//! Computes the length that a snapshot would have if its values were not shared, without writing the snapshot. Shared
+//! values are measured only once.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::StringId;

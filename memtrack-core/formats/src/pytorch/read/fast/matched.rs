@@ -1,5 +1,5 @@
-//! Reads an event from its bytes to its row using a [stencil](crate::pytorch::read::fast::stencil). Nothing is changed
-//! until the whole event is known to match, so that the machine can read an event that does not match from its start.
+//! Reads an event directly from its bytes into its row using a [stencil](crate::pytorch::read::fast::stencil). Nothing is
+//! changed until the whole event is known to match, so that the machine can start over with an event that does not.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -78,8 +78,8 @@ impl Machine<'_> {
                 self.append_event(index, dict, &mut matched)?;
                 return Ok(Some(length));
             }
-            // Drop the pools again. The values of an event that does not match may not be pools after all: if a key
-            // occurs twice, only the last value is valid.
+            // Drop the pools again. The values of an event that does not match might not be pools after all: if a
+            // key occurs twice, only the last value is valid.
             self.event_pools().truncate(pools);
         }
         Ok(None)

@@ -5,7 +5,7 @@
 pub(crate) struct Order {
     /// The number of rows at the start that are in place. Usually, this is all of them.
     in_place: u32,
-    /// All rows in order, starting from when one arrives out of place. Empty until then.
+    /// All rows in order. The list is empty until a row arrives out of place.
     rows: Vec<u32>,
 }
 
