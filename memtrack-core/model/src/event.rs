@@ -170,11 +170,13 @@ pub struct EventFlags(pub u8);
 impl EventFlags {
     /// The block was selected by byte sampling, so it represents [`sampling_weight`] blocks of its size.
     pub const SAMPLED: Self = Self(1);
-    /// The event frees a block that was allocated before the recording started, so there is no event for its allocation.
+    /// The event frees a block whose allocation was not recorded, because the block already existed when the recording
+    /// started.
     pub const UNKNOWN_BLOCK: Self = Self(2);
-    /// The block is a complete driver allocation, which is a segment in which no pool has reported any blocks.
+    /// The block is a whole driver allocation: a segment in which no pool has reported any blocks.
     pub const WHOLE_SEGMENT: Self = Self(4);
-    /// The event is not a free: a pool started to report blocks inside the segment, which thus no longer counts as a block.
+    /// The event is not a free: a pool started to report blocks inside the segment, so the segment no longer counts as a
+    /// block.
     /// Readers omit this event and the allocation that it refers to.
     pub const SUPERSEDED: Self = Self(8);
 

@@ -180,7 +180,7 @@ impl Options {
         self
     }
 
-    /// Sets how many of the newest events are kept per device. As in PyTorch, the number is at least 1. An event takes
+    /// Sets the number of newest events that are kept per device. As in PyTorch, the number is at least 1. An event takes
     /// 48 bytes.
     pub fn max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries.max(1);
@@ -253,7 +253,7 @@ impl Options {
         self.budget(1e-6)
     }
 
-    /// Sets how many of the newest operators a tracker keeps individually. The number is at least 1, and the tracker
+    /// Sets the number of newest operators that a tracker keeps individually. The number is at least 1, and the tracker
     /// may keep up to 8,192 more. Each operator takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For
     /// older operators, the tracker keeps their number, their peaks and the 1,000 with the most growth. Each tracker
     /// has its own option for this.

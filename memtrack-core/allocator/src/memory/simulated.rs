@@ -1,5 +1,5 @@
-//! A simulated device, which is only an address space with a capacity. With it, the allocator runs without a
-//! GPU, and recorded requests can be replayed under other settings.
+//! A simulated device: only an address space with a capacity. With it, the allocator runs without a GPU, and recorded
+//! requests can be replayed under other settings.
 
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
@@ -163,7 +163,7 @@ impl DeviceMemory for SimulatedMemory {
         Ok(())
     }
 
-    /// Returns the id that PyTorch would assign to the stream, which it would take from its own pool of streams.
+    /// Returns the id that the stream would have in PyTorch, which takes its streams from a pool.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
     }

@@ -1,6 +1,6 @@
 //! Determines why segments were released, because a trace contains the releases but not their causes. A request
-//! that finds no memory releases cached memory, and then either allocates a segment or fails; any other release was
-//! an explicit call by the program.
+//! that finds no memory releases cached memory, and then either allocates a segment or fails; any other release
+//! came from an explicit call by the program.
 
 use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};

@@ -212,8 +212,8 @@ impl Settings {
         self.backend.unwrap_or_default()
     }
 
-    /// Returns the share of a device's memory that an allocator created with these settings may use, which is the last
-    /// value of `per_process_memory_fraction`.
+    /// Returns the share of a device's memory that an allocator created with these settings may use: the last value of
+    /// `per_process_memory_fraction`.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction
     }

@@ -10,7 +10,7 @@ pub const SMALL_LIMIT: u64 = 1 << 20;
 pub const SMALL_BUFFER: u64 = 2 << 20;
 /// The default size of the large pool's segments for requests below [`MIN_LARGE`].
 pub const LARGE_BUFFER: u64 = 20 << 20;
-/// The smallest request for which the segment is as large as its block, rounded up to [`LARGE_ROUND`].
+/// The smallest request that gets a segment of its block's size, rounded up to [`LARGE_ROUND`].
 pub const MIN_LARGE: u64 = 10 << 20;
 /// The granularity of the sizes of segments for requests of at least [`MIN_LARGE`].
 pub const LARGE_ROUND: u64 = 2 << 20;

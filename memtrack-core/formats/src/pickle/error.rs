@@ -57,7 +57,7 @@ pub(crate) enum PickleErrorKind {
     Malformed(&'static str),
     /// There are more items of some kind than the reader accepts.
     TooLarge {
-        /// The items of which there are too many.
+        /// The kind of items that exceeds the maximum.
         what: &'static str,
         /// The maximum, in the unit named by `what`.
         limit: u64,

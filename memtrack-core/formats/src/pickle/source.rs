@@ -14,8 +14,8 @@ use std::io::{ErrorKind, Read};
 /// without a second copy.
 const READ_BYTES: usize = 32 * 1024;
 
-/// The space in front of the bytes that were read, for the start of a token that the previous read cut off. It lets all
-/// reads go to the same address, to which the kernel copies faster than to changing addresses.
+/// The space in front of the bytes that were read, for the start of a token that the previous read cut off. With it,
+/// all reads go to the same address, and the kernel copies faster to a fixed address than to changing ones.
 const HEAD_ROOM: usize = 16;
 
 /// A reader that keeps track of its position.

@@ -3,7 +3,7 @@
 //! not fit into the recorder's tables.
 //!
 //! `allocator_settings.memtrack.start_us` and `.heap` are numbers. `.sampling`, `.sampled` and `.folded` are records,
-//! and `.counts` is a list of records whose names are those of [`DeviceStatistics`]' fields; pinned memory is device
+//! and `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device
 //! 65535. If the heap's peak was counted, there is also a record `.counted_peak`, with times in microseconds since the
 //! start. `.incomplete` is present if the recording was not finished.
 

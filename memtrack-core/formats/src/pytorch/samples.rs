@@ -79,7 +79,7 @@ fn live_samples(
 ) -> HashMap<u32, Sample> {
     let sample = |row| by_text.get(&pytorch.blocks.text(row, Key::UserMetadata));
     let rows = (0u32..).zip(active_blocks(pytorch, strings));
-    rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
+    rows.filter_map(|(index, row)| Some((index, *sample(row)?))).collect()
 }
 
 /// Returns the rows of the blocks that are allocated or not yet free, in the order of [`Snapshot::blocks`].

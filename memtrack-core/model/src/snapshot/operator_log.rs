@@ -16,7 +16,7 @@ pub struct OperatorLog {
 /// Lines of an [`OperatorLog`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLines {
-    /// The ticks to which the times in the lines are relative.
+    /// The ticks that the times in the lines are relative to.
     pub base_ticks: u64,
     /// The lines.
     pub lines: Vec<u8>,

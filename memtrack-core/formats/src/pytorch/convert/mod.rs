@@ -46,7 +46,7 @@ const EVENT_KEYS: [Key; 9] = [
 ];
 
 /// Returns the shapes of events: events with an address, `oom` events, and events with an address and a category. Each
-/// one comes first without and then with a stack.
+/// kind is listed first without and then with a stack.
 fn event_shapes() -> Vec<Shape> {
     let oom = EVENT_KEYS.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
     let (without, with) =
@@ -335,7 +335,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     }
 }
 
-/// Removes the flag that marks a sampled block, because the size is already that of all the blocks that it represents.
+/// Removes the flag that marks a sampled block, because the size already includes all blocks that it represents.
 fn clear_sampled_flag(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));

@@ -154,7 +154,7 @@ impl Snapshot {
         events::value_at(&self.events, details, row, place)
     }
 
-    /// Returns how much of the device was free when memory ran out, at an [`Oom`](crate::event::Action::Oom) event. In
+    /// Returns the device's free bytes when memory ran out, at an [`Oom`](crate::event::Action::Oom) event. In
     /// a PyTorch file, such an event may also have an address, which is meaningless. Returns `None` if the file does
     /// not contain the number, and for a heap, whose free memory is unknown.
     ///

@@ -12,7 +12,7 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Kind;
 use memtrack_model::snapshot::pytorch::action_of;
 
-/// The maximum number of new values that an event adds to the memo, which are its list of frames and its pools.
+/// The maximum number of new values that an event adds to the memo: its list of frames and its pools.
 const MAX_NEW_VALUES: usize = 3;
 
 /// An event that matches a stencil.
@@ -52,8 +52,8 @@ fn as_string(value: Cell) -> Option<StringId> {
 }
 
 impl Machine<'_> {
-    /// Turns the dictionary on top of the stack, provided that it is new, into the event whose entries are at the start
-    /// of `ready`, which holds the bytes after the mark. Returns the length of the entries, or `None` if no stencil
+    /// Turns the new dictionary on top of the stack into the event with the entries at the start of `ready`, which holds
+    /// the bytes after the mark. Returns the length of the entries, or `None` if there is no new dictionary or no stencil
     /// matches.
     ///
     /// # Errors

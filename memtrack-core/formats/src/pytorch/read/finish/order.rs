@@ -27,7 +27,7 @@ impl Order {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
 
-    /// Returns whether the order is the same as that of a table with `length` rows.
+    /// Returns whether the traces contain all `length` rows of the table in the table's order.
     pub(crate) fn is_order_of_table(&self, length: usize) -> bool {
         self.rows.is_empty() && self.in_place as usize == length
     }
