@@ -42,7 +42,7 @@
 //!
 //! - `api`: the interface for programs; `backend`: the functions of `torch.cuda.memory` as a trait, and its
 //!   implementations.
-//! - `state`: the memory of a device; `steps`: the steps of a request; `memory`: where the memory comes from;
+//! - `state`: the state of a device; `steps`: the steps of a request; `memory`: the devices that provide the memory;
 //!   `settings`: the option strings.
 //! - `replay`: replays recorded requests under other settings; `workload`: the operations for `memtrack simulate`.
 

@@ -1,4 +1,4 @@
-//! Errors that occur when reading a snapshot. Each one says what is wrong, where, and what to do about it.
+//! Errors that occur when reading a snapshot. Each error states what is wrong, where it is wrong, and what to do about it.
 
 use crate::Format;
 use crate::pickle::{PickleError, PickleErrorKind};

@@ -53,7 +53,7 @@ pub struct Loaded {
     pub format: Format,
     /// The file's compression.
     pub compression: Compression,
-    /// For a recording, the report that says whether it was complete.
+    /// For a recording, the reader's report, which states whether the recording was complete.
     pub report: Option<ReadReport>,
     /// An error at the end of the compressed data, after the pickle. It means that the snapshot is complete, but the
     /// checksum is missing or wrong.
@@ -145,8 +145,8 @@ pub trait SnapshotFiles: Sized {
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
 
-/// Reads all processes of the recording of a run from a stream, each with a snapshot of its own. The recording of a single process
-/// has one row, and a file with a snapshot from PyTorch has none.
+/// Reads all processes from the recording of a run in a stream, each with its own snapshot. The recording of a single
+/// process has one row, and a file with a snapshot from PyTorch has none.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a recording.

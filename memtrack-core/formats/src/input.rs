@@ -19,7 +19,7 @@ pub struct LoadOptions<'a> {
     /// empty, so only its segments can be examined. In return, loading takes half the time and a fraction of the
     /// memory. A recording is always read with its events.
     pub events: bool,
-    /// Which processes to read of the recording of a run (`memtrack run`). Other files have no processes.
+    /// The processes to read from the recording of a run (`memtrack run`). Other files have no processes.
     pub process: ProcessChoice,
 }
 

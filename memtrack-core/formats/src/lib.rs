@@ -5,7 +5,7 @@
 //!
 //! - `files` opens and writes all kinds of files, using the table of formats in `registry`. `input` and `output` read
 //!   and write bytes, compressed or not.
-//! - `pickle` contains the safe machine and the writer for pickles, which are independent of their content.
+//! - `pickle` contains the safe machine and the writer for pickles. Both are independent of the pickles' content.
 //! - `pytorch` handles PyTorch's snapshots: `read` (machine, fast path, folding, finish), `write`, and `convert`, which
 //!   converts recordings.
 //! - `recording` handles recordings, and `embedded` handles a PyTorch snapshot inside a recording. `error` contains the

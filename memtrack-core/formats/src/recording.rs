@@ -12,13 +12,13 @@ use std::path::Path;
 ///
 /// # Errors
 /// Fails if `input` cannot be read, is empty, is not a recording, or is in a newer version of the format. A file that
-/// is cut off or damaged after its header is not an error; the report says what is missing.
+/// is cut off or damaged after its header is not an error; the report states what is missing.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
     into_snapshot(memtrack_file::read(input)?)
 }
 
-/// Reads these processes of a recording. `packed_bytes` returns the number of bytes that have been read so far from a file that is
-/// compressed as a whole.
+/// Reads the processes that `process` selects from a recording. `packed_bytes` returns the number of bytes that have been
+/// read so far from a file that is compressed as a whole.
 ///
 /// # Errors
 /// Fails in the same cases as [`load_from`], and if a run has no such process.
@@ -30,8 +30,9 @@ pub(crate) fn load_choice(
     into_snapshot(memtrack_file::read_choice(input, process, packed_bytes)?)
 }
 
-/// Returns the choice by number, if the file at `path` is the recording of a run: so that only that process is unpacked. Other
-/// files, which cannot be read twice, keep the choice.
+/// Returns the number of the chosen process if the file at `path` is the recording of a run, so that only that process
+/// is unpacked. Returns `choice` unchanged if it selects all processes, for other recordings, and for inputs that cannot
+/// be read twice because they are not regular files.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if the run has no such process.

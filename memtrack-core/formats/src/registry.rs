@@ -1,5 +1,5 @@
-//! A table of all snapshot formats, which says how their files are recognised, named, read and written. To
-//! add a format, add a file with its code and a row in this table.
+//! A table of all snapshot formats, which determines how their files are recognised, named, read and written. To add a
+//! format, add a file with its code and a row in this table.
 
 use crate::pytorch::{Encoding, read};
 use crate::{Compression, Format, LoadError, pytorch, recording};
@@ -21,7 +21,7 @@ pub(crate) struct Input<'a> {
     pub(crate) events: bool,
     /// Whether the file is compressed as a whole.
     pub(crate) is_packed: bool,
-    /// Which processes of a run to read.
+    /// The processes of a run to read.
     pub(crate) process: &'a ProcessChoice,
 }
 

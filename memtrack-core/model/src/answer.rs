@@ -1,5 +1,5 @@
-//! The parts that all JSON answers consist of, with one name and one form for each thing, in every command. Each answer
-//! is defined in the package that produces it. The rules are in the repository's docs/JSON.md.
+//! The building blocks of all JSON answers. Each thing has one name and one form in every command. Each answer is
+//! defined in the package that produces it. The rules are in the repository's docs/JSON.md.
 //!
 //! Names of byte counts end in `_bytes`, and absent or unknown values are `null`. With the `schema` feature, all types
 //! describe themselves as JSON Schema.

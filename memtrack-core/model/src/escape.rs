@@ -3,11 +3,11 @@
 use crate::text::cut;
 use crate::units::{human_bytes, printable};
 
-/// Escapes text for use between tags or in quotes, and cuts it to `most_bytes`, with a note of how much was cut. Line
+/// Escapes text for use between tags or in quotes, and cuts it to `max_bytes`, with a note of how much was cut. Line
 /// breaks are kept. Control characters, which XML forbids, and characters that change the direction of the text after
 /// them are replaced.
-pub fn escape_text(text: &str, most_bytes: usize) -> String {
-    let kept = cut(text, most_bytes);
+pub fn escape_text(text: &str, max_bytes: usize) -> String {
+    let kept = cut(text, max_bytes);
     let mut out = String::with_capacity(kept.len() + kept.len() / 8);
     for (number, line) in kept.split('\n').enumerate() {
         if number > 0 {
@@ -34,8 +34,8 @@ pub fn escape_text(text: &str, most_bytes: usize) -> String {
 }
 
 /// Escapes text like [`escape_text`] and puts it on one line.
-pub fn escape_line(text: &str, most_bytes: usize) -> String {
-    escape_text(text, most_bytes).replace('\n', " ")
+pub fn escape_line(text: &str, max_bytes: usize) -> String {
+    escape_text(text, max_bytes).replace('\n', " ")
 }
 
 #[cfg(test)]

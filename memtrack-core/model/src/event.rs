@@ -1,6 +1,5 @@
-//! The events that a recording consists of, each with its action and the memory that it applies to. The rest of
-//! memtrack is written in terms of these types. Everything of variable size is interned elsewhere and appears here as
-//! an id.
+//! The events of a recording. Each event has an action and describes the memory that the action applies to. The rest of
+//! memtrack is written in terms of these types. Data of variable size is interned elsewhere and appears here as an id.
 
 use std::fmt;
 
@@ -171,11 +170,13 @@ pub struct EventFlags(pub u8);
 impl EventFlags {
     /// The block was selected by byte sampling, so it represents [`sampling_weight`] blocks of its size.
     pub const SAMPLED: Self = Self(1);
-    /// The free of a block whose allocation was not recorded, because the block already existed.
+    /// The event frees a block whose allocation was not recorded, because the block already existed when the recording
+    /// started.
     pub const UNKNOWN_BLOCK: Self = Self(2);
-    /// The block is a complete driver allocation, which is a segment in which no pool has reported any blocks.
+    /// The block is a whole driver allocation: a segment in which no pool has reported any blocks.
     pub const WHOLE_SEGMENT: Self = Self(4);
-    /// Not a free. A pool started to report blocks inside the segment, so the segment no longer counts as a block.
+    /// The event is not a free: a pool started to report blocks inside the segment, so the segment no longer counts as a
+    /// block.
     /// Readers omit this event and the allocation that it refers to.
     pub const SUPERSEDED: Self = Self(8);
 
@@ -222,7 +223,7 @@ pub struct Event {
     pub size_bytes: u64,
     /// The stream that owns the block.
     pub stream: StreamId,
-    /// The stack, or none if the recorder's context mode keeps none for this action.
+    /// The stack, or none if the recorder's context mode keeps no stack for this action.
     pub stack: StackId,
     /// The innermost scope that was open on the thread.
     pub scope: ScopeId,

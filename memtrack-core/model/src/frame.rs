@@ -25,7 +25,7 @@ impl Hash for Frame {
     }
 }
 
-/// A binary of a program, which is either its executable or a library.
+/// A binary of a program: its executable or a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Binary {
     /// The binary's path at the time of the recording.

@@ -6,8 +6,8 @@
 //! - `event`: the basic types `Event` (48 bytes, checked by a test), `Action` and ids.
 //! - `snapshot`: the tables. `snapshot::events` defines the columns of an event, and `snapshot::pytorch` has the
 //!   content that only PyTorch's files contain.
-//! - `operators`: the tensors that a program reports, with the trait, its implementations for containers, and element
-//!   types.
+//! - `operators`: the trait through which a program reports its tensors, the trait's implementations for containers, and
+//!   element types.
 //! - `optrace`: operator traces.
 //! - `references`: the trait that `#[derive(References)]` implements, and the references of standard library types.
 //! - `options`: the parameters of a recording.

@@ -30,7 +30,7 @@ pub enum Context {
     /// The stacks of live blocks. Events have none.
     State,
     /// The stacks of live blocks and of events, where a free has the stack of its allocation. This is memtrack's
-    /// default. Unlike PyTorch's, it captures no stack at a free.
+    /// default. Unlike PyTorch's default, it captures no stack at a free.
     #[default]
     Alloc,
     /// Like `Alloc`, but a free has its own stack. This is PyTorch's default.
@@ -91,7 +91,7 @@ impl FromStr for Context {
     }
 }
 
-/// The size from which host blocks are always recorded if there is a budget.
+/// The minimum size, in bytes, of the host blocks that are always recorded when there is a budget.
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// The parameters of a recording. The defaults suit both a training run and a service: events are recorded with
@@ -180,7 +180,7 @@ impl Options {
         self
     }
 
-    /// Sets how many of the newest events are kept per device. As in PyTorch, the number is at least 1. An event takes
+    /// Sets the number of newest events that are kept per device. As in PyTorch, the number is at least 1. An event takes
     /// 48 bytes.
     pub fn max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries.max(1);
@@ -197,7 +197,7 @@ impl Options {
     /// Records every host block while that takes less than `share` of the processor time that the program's threads use
     /// (0.03 means 3 %, which is the default). A thread that would exceed this share samples its blocks below 64 KiB at
     /// a rate that follows its load. Larger blocks and device blocks are always recorded. Each sample is recorded with
-    /// its weight, so that reports know how accurate their numbers are. A `share` outside the range from 0 to 1 is
+    /// its weight, so that reports can state how accurate their numbers are. A `share` outside the range from 0 to 1 is
     /// clamped.
     pub fn budget(mut self, share: f64) -> Self {
         self.sample_threshold_bytes = SMALL_BYTES;
@@ -246,14 +246,14 @@ impl Options {
         self
     }
 
-    /// Makes recording take hardly any time, as `memtrack run` does for programs beyond its limit: sums are exact, and few small
-    /// blocks are recorded.
+    /// Sets the smallest budget, so that recording takes hardly any time: sums are exact, but few small blocks are
+    /// recorded. `memtrack run` uses this for programs beyond its limit.
     #[doc(hidden)]
     pub fn smallest_budget(self) -> Self {
         self.budget(1e-6)
     }
 
-    /// Sets how many of the newest operators a tracker keeps individually. The number is at least 1, and the tracker
+    /// Sets the number of newest operators that a tracker keeps individually. The number is at least 1, and the tracker
     /// may keep up to 8,192 more. Each operator takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For
     /// older operators, the tracker keeps their number, their peaks and the 1,000 with the most growth. Each tracker
     /// has its own option for this.

@@ -40,7 +40,7 @@ pub struct Header {
     pub producer: (String, String),
     /// The process id.
     pub pid: Option<u64>,
-    /// The machine.
+    /// The name of the machine, if the producer states it.
     pub host: Option<String>,
     /// The number of the process in a distributed run.
     pub rank: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Header {
 /// A tensor as it was at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// The logical tensor.
+    /// The identity of the logical tensor.
     pub identity: StringId,
     /// The address of the tensor's storage, if it has one.
     pub storage: Option<u64>,
@@ -67,7 +67,7 @@ pub struct Tensor {
     pub sizes: Vec<u64>,
     /// The stride of each dimension, in elements; `None` if the tensor is not strided.
     pub strides: Option<Vec<i64>>,
-    /// The layout, which is `strided` or another one.
+    /// The name of the layout, such as `strided`.
     pub layout: StringId,
     /// The size of the whole storage in bytes, if the producer knows it.
     pub storage_bytes: Option<u64>,
@@ -78,7 +78,7 @@ pub struct Tensor {
 /// A frame in a stack of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TraceFrame {
-    /// The function.
+    /// The function's name.
     pub name: StringId,
     /// The file, or the empty string.
     pub file: StringId,
@@ -93,12 +93,12 @@ pub struct Record {
     pub time_ns: i64,
     /// The end of the record, in ns; `None` if the record takes no time, or if the trace does not contain its end.
     pub end_ns: Option<i64>,
-    /// The thread.
+    /// The thread's id in the trace.
     pub thread: u64,
     /// The record that contains this one.
     pub parent: Option<RecordId>,
-    /// The phase of the program, which applies to the record and those inside it; [`TracePhase::Inherited`] if the
-    /// record states none.
+    /// The phase of the program, which also applies to the records inside this one; [`TracePhase::Inherited`] if this
+    /// record states no phase.
     pub phase: TracePhase,
     /// The kind and content of the record.
     pub what: RecordKind,
@@ -214,9 +214,9 @@ pub struct Memory {
     pub address: u64,
     /// The size of the memory in bytes, which is at least 1.
     pub bytes: u64,
-    /// The requested bytes.
+    /// The bytes that the program requested, if they are known.
     pub requested: Option<u64>,
-    /// The stream.
+    /// The stream's handle, if it is known.
     pub stream: Option<u64>,
     /// The stack of the request, as an index into [`OperatorTrace::stacks`].
     pub stack: Option<u32>,
@@ -225,13 +225,13 @@ pub struct Memory {
 /// A module call, with the parameters and buffers that were registered in the module at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Module {
-    /// The module.
+    /// The module's identity.
     pub identity: StringId,
     /// The module's type.
     pub class: StringId,
     /// The module's path in the model (such as `encoder.layers.0`), or the empty string.
     pub path: StringId,
-    /// The module's own parameters, without those of its submodules.
+    /// The module's own parameters, without its submodules' parameters.
     pub params: Vec<Param>,
     /// The module's own buffers.
     pub buffers: Vec<NamedTensor>,
@@ -260,7 +260,7 @@ pub struct NamedTensor {
 /// The state of an optimizer at the end of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Optimizer {
-    /// The optimizer.
+    /// The optimizer's identity.
     pub identity: StringId,
     /// The optimizer's type, or the empty string.
     pub class: StringId,

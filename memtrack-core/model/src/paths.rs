@@ -19,7 +19,7 @@ pub fn split_file_name(path: &str) -> Option<(&str, &str)> {
     Some((&path[..at], &path[at + 1..]))
 }
 
-/// Returns the path with slashes between its folders, which is the form in which rules compare paths. For example,
+/// Returns the path with slashes between its folders. Rules compare paths in this form. For example,
 /// `d:\lm\model.py` becomes `D:/lm/model.py`. The prefix `\\?\`, which turns off the length limit of Windows, is
 /// removed, and a drive letter becomes upper case.
 pub fn with_slashes(path: &str) -> Cow<'_, str> {
@@ -50,7 +50,7 @@ fn has_drive(path: &str) -> bool {
     matches!(bytes, [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic())
 }
 
-/// Returns whether the file name is that of a shared library or an extension module, such as `libz.so.1.3`,
+/// Returns whether the path names a shared library or an extension module, such as `libz.so.1.3`,
 /// `scan.cpython-312-darwin.so` or `torch_cpu.dll`.
 pub fn is_library(path: &str) -> bool {
     let name = file_name(path).to_ascii_lowercase();

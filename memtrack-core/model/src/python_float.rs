@@ -1,5 +1,5 @@
-//! Floats as Python prints them. PyTorch's summary prints differences this way, and memtrack's summary must be the
-//! same.
+//! Floats as Python prints them. PyTorch's summary prints differences this way, and memtrack's summary must match
+//! it.
 
 /// Returns Python's `repr` of the float: the fewest digits that parse to the same number, with `.0` after integers, and
 /// with an exponent of at least two digits below 1e-4 and from 1e16 on.

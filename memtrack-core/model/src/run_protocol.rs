@@ -1,9 +1,9 @@
 //! The protocol between the command `memtrack run` and the programs that it starts: environment variables. Everything
 //! else passes through the shared memory that [`MEMORY`] names.
 
-/// The path by which programs open the command's shared memory.
+/// The path at which programs open the command's shared memory.
 pub const MEMORY: &str = "MEMTRACK_RUN_MEMORY";
-/// Which stacks are kept: `none`, `state`, `alloc` or `all`.
+/// The context mode, which selects the stacks that are kept: `none`, `state`, `alloc` or `all`.
 pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
-/// Set if the host's heap is recorded too.
+/// Set if the host heap is recorded as well.
 pub const HOST: &str = "MEMTRACK_RUN_HOST";

@@ -1,6 +1,6 @@
 //! The position of an event in its scopes: the module path, the phase and the operator, as well as the operator's full
-//! name as written by MemoryTracker. The tracker uses it for live scopes, and every report uses it for the rows of a
-//! [`ScopeTable`]. It therefore reads nothing but kinds and names, from the innermost scope outwards.
+//! name as written by MemoryTracker. The tracker uses this module for live scopes, and every report uses it for the
+//! rows of a [`ScopeTable`]. It therefore reads only kinds and names, from the innermost scope outwards.
 
 use crate::event::ScopeId;
 use crate::snapshot::{ScopeKind, ScopeTable};
@@ -58,14 +58,14 @@ impl<'a> ScopePosition<'a> {
     /// Returns the position given by scopes from the innermost outwards. The innermost backward or optimizer scope
     /// determines the phase. A module or root alone means the forward phase.
     pub fn of(outwards: impl Iterator<Item = ScopeStep<'a>>) -> Self {
-        let mut place = Self::default();
+        let mut position = Self::default();
         let mut explicit = None;
         let mut in_module = false;
         for step in outwards {
             match step.kind {
-                ScopeKind::Operator => place.operator = place.operator.or(Some(step.name)),
+                ScopeKind::Operator => position.operator = position.operator.or(Some(step.name)),
                 ScopeKind::Module => {
-                    place.modules.push(step.name);
+                    position.modules.push(step.name);
                     in_module = true;
                 }
                 ScopeKind::Root => in_module = true,
@@ -73,9 +73,9 @@ impl<'a> ScopePosition<'a> {
                 ScopeKind::Optimizer => explicit = explicit.or(Some(Phase::Optimizer)),
             }
         }
-        place.modules.reverse();
-        place.phase = explicit.or(in_module.then_some(Phase::Forward));
-        place
+        position.modules.reverse();
+        position.phase = explicit.or(in_module.then_some(Phase::Forward));
+        position
     }
 
     /// Returns the modules joined with dots. The path is empty in the root module itself and outside all modules.
@@ -100,8 +100,8 @@ impl<'a> ScopePosition<'a> {
 }
 
 impl ScopeTable {
-    /// Returns `scope` and its enclosing scopes, innermost first. The iterator ends at an id that the table does not
-    /// have, and at a parent that does not come before its child (which only a damaged table contains).
+    /// Returns `scope` and its enclosing scopes, innermost first. The iterator ends at an id that is not in the
+    /// table, and at a parent that does not come before its child (which only a damaged table contains).
     pub fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeStep<'_>> {
         let row = |id: ScopeId| self.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
         std::iter::successors(row(scope), move |&(id, scope)| {

@@ -14,7 +14,7 @@ pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns `bytes` as text for display, in which a single U+FFFD stands for each lone surrogate.
+/// Returns `bytes` as text for display, with a single U+FFFD in place of each lone surrogate.
 pub fn decode_lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -108,8 +108,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     #[inline]
     pub(crate) fn lock_device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
         let devices = &self.shared.devices;
-        let wrong = || AllocatorError::InvalidDevice { device: device.0, devices: devices.len() };
-        devices.get(usize::from(device.0)).map(lock).ok_or_else(wrong)
+        let invalid_device = || AllocatorError::InvalidDevice { device: device.0, devices: devices.len() };
+        devices.get(usize::from(device.0)).map(lock).ok_or_else(invalid_device)
     }
 
     /// Locks and returns each device in turn.
@@ -204,8 +204,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let _ = address != 0 && self.lock_devices().any(|mut device| device.record_stream(address, stream));
     }
 
-    /// Returns PyTorch's text about the processes that use the device, in which the device is identified by its
-    /// NVML index. If NVML is missing, the text says so.
+    /// Returns PyTorch's text about the processes that use the device. The text identifies the device by its NVML
+    /// index. If NVML is missing, the text states this.
     ///
     /// # Errors
     /// Fails when there is no such device or NVML fails.

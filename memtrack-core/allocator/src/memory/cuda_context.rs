@@ -70,17 +70,17 @@ pub(crate) fn in_relaxed_capture_mode<R>(
 impl Context {
     pub(crate) fn of(ordinal: u16, needed: &[&'static str]) -> Result<Self, GpuError> {
         start_driver(needed)?;
-        let refused = |call| {
+        let driver_error = |call| {
             move |error: result::DriverError| GpuError::Driver { call, code: format!("{:?}", error.0) }
         };
-        let count = result::device::get_count().map_err(refused("cuDeviceGetCount"))?;
+        let count = result::device::get_count().map_err(driver_error("cuDeviceGetCount"))?;
         if c_int::from(ordinal) >= count {
             return Err(GpuError::NoSuchDevice { device: ordinal.into(), count: count.unsigned_abs() });
         }
-        let device = result::device::get(ordinal.into()).map_err(refused("cuDeviceGet"))?;
+        let device = result::device::get(ordinal.into()).map_err(driver_error("cuDeviceGet"))?;
         // SAFETY: the driver returned the device's handle; `drop` releases the context that is retained here.
         let handle = unsafe { result::primary_ctx::retain(device) };
-        let handle = handle.map_err(refused("cuDevicePrimaryCtxRetain"))? as usize;
+        let handle = handle.map_err(driver_error("cuDevicePrimaryCtxRetain"))? as usize;
         Ok(Self { ordinal, device, handle })
     }
 

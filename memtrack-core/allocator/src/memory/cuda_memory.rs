@@ -109,7 +109,7 @@ impl CudaMemory {
         self.lock_streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
     }
 
-    /// Returns the retained streams to which no other references exist.
+    /// Returns the retained streams that have no other references.
     pub(crate) fn unused_streams(&self) -> Vec<StreamId> {
         let streams = self.lock_streams();
         let unused = streams.iter().filter(|(_, stream)| Arc::strong_count(stream) == 1);

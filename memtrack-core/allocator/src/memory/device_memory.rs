@@ -121,13 +121,13 @@ pub trait DeviceMemory: Send + 'static {
         Ok(lines.join("\n"))
     }
 
-    /// Returns whether memtrack's driver hook records segments, in which case the allocator need not report them.
+    /// Returns whether memtrack's driver hook records segments. If it does, the allocator need not report them.
     fn segments_are_recorded(&self) -> bool {
         false
     }
 
-    /// Returns the key by which PyTorch's hash tables order streams. This is the handle, as for streams that
-    /// PyTorch did not create. The key affects only the order of events that complete together.
+    /// Returns the key that orders the stream in PyTorch's hash tables. By default, it is the handle, as for streams
+    /// that PyTorch did not create. The key affects only the order of events that complete together.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0
     }

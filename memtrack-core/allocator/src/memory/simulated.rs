@@ -1,5 +1,5 @@
-//! A simulated device, which is only an address space with a capacity. With it, the allocator runs without a
-//! GPU, and recorded requests can be replayed under other settings.
+//! A simulated device: only an address space with a capacity. With it, the allocator runs without a GPU, and recorded
+//! requests can be replayed under other settings.
 
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The granularity of the device, which rounds sizes up to a multiple of this.
+/// The granularity of the device in bytes. The device rounds sizes up to a multiple of it.
 const GRANULARITY: u64 = 2 << 20;
 /// The lowest address of device 0.
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 /// The size of each device's address space.
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// The maximum memory of a device in bytes (8 PiB). It ensures that every offset in a range fits into a key.
+/// The maximum memory of a device in bytes (8 PiB). With it, every offset in a range fits into a key of `free_blocks`.
 pub(crate) const MAX_TOTAL_BYTES: u64 = 1 << 53;
 
 /// A device with addresses but no memory. Addresses increase and are never reused.
@@ -163,7 +163,7 @@ impl DeviceMemory for SimulatedMemory {
         Ok(())
     }
 
-    /// Returns the id that PyTorch would assign to the stream, which it would take from its own pool of streams.
+    /// Returns the id that the stream would have in PyTorch, which takes its streams from a pool.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
     }

@@ -30,7 +30,7 @@ impl Advice {
     }
 }
 
-/// Returns the reason no settings can be recommended at all, if there is one.
+/// Returns the reason why no settings can be recommended, or `None` if settings can be recommended.
 fn find_refusal_reason(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {

@@ -57,7 +57,7 @@ pub fn replay_grid(
             .find(|outcome| outcome.settings == reference)
             .map(|outcome| outcome.peak_reserved_bytes),
     };
-    let place = |text: &str| settings.iter().position(|settings| settings.text() == text);
+    let position_of = |text: &str| settings.iter().position(|settings| settings.text() == text);
     let mut rows: Vec<ReplayRow> = outcomes
         .into_iter()
         .map(|outcome| ReplayRow { recorded: requests.settings.as_ref() == Some(&outcome.settings), outcome })
@@ -68,7 +68,7 @@ pub fn replay_grid(
             outcome.num_alloc_retries,
             outcome.peak_reserved_bytes,
             outcome.num_device_alloc,
-            place(&outcome.settings),
+            position_of(&outcome.settings),
         )
     });
     Ok(ReplayReport {

@@ -1,6 +1,6 @@
 //! Determines why segments were released, because a trace contains the releases but not their causes. A request
-//! that finds no memory releases cached memory, and then either allocates a segment or fails; any other release was
-//! an explicit call by the program.
+//! that finds no memory releases cached memory, and then either allocates a segment or fails; any other release
+//! came from an explicit call by the program.
 
 use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
@@ -23,8 +23,8 @@ pub(super) enum Release {
 /// The releases in a trace.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// The causes of each series of releases. The key is an index in the trace: that of the first release in the
-    /// series for [`Release::ForRequest`], and that of the last one for other causes.
+    /// The causes of each series of releases. The key is the index in the trace of the first release in the series for
+    /// [`Release::ForRequest`], and of the last release for other causes.
     by_index: HashMap<usize, Vec<Release>>,
     /// The maximum sum of reserved and free memory at times when memory ran out, in bytes.
     pub(super) capacity: Option<u64>,
@@ -35,8 +35,8 @@ fn is_release(action: Action) -> bool {
 }
 
 impl Releases {
-    /// Finds the causes of the releases among the events `rows` of `device`, recorded under `settings` if those are
-    /// known.
+    /// Finds the causes of the releases among the events `rows` of `device`, recorded under `settings` if the
+    /// settings are known.
     pub(super) fn of(
         snapshot: &PytorchSnapshot,
         device: DeviceId,
@@ -53,14 +53,14 @@ impl Releases {
         let mut releases = Self { by_index: HashMap::new(), capacity: seen };
         let capacity = capacity.or(seen);
         let last_use = find_last_uses(snapshot, rows);
-        let mut place = 0;
-        while place < rows.len() {
-            if !is_release(events.action[rows[place]]) {
-                place += 1;
+        let mut index = 0;
+        while index < rows.len() {
+            if !is_release(events.action[rows[index]]) {
+                index += 1;
                 continue;
             }
-            let start = place;
-            let mut end = place;
+            let start = index;
+            let mut end = index;
             // A request that waits for other streams completes frees between its releases.
             while end < rows.len()
                 && (is_release(events.action[rows[end]]) || events.action[rows[end]] == Action::FreeCompleted)
@@ -77,14 +77,14 @@ impl Releases {
                 let explicit_releases = find_explicit_releases(snapshot, group, &last_use, end);
                 releases.by_index.insert(end - 1, explicit_releases);
             }
-            place = end;
+            index = end;
         }
         releases
     }
 
     /// Returns the causes of the releases at an index in the trace.
-    pub(super) fn releases_at(&self, place: usize) -> &[Release] {
-        self.by_index.get(&place).map_or(&[], Vec::as_slice)
+    pub(super) fn releases_at(&self, index: usize) -> &[Release] {
+        self.by_index.get(&index).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -148,7 +148,7 @@ fn find_last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<Mempool
     let pytorch = snapshot.details();
     let allocs = rows.iter().enumerate().filter(|(_, row)| snapshot.events.action[**row] == Action::Alloc);
     allocs
-        .map(|(place, &row)| (pytorch.events.pool(row, Key::PoolId), place))
+        .map(|(index, &row)| (pytorch.events.pool(row, Key::PoolId), index))
         .filter(|(pool, _)| *pool != (0, 0))
         .collect()
 }

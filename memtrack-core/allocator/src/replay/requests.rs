@@ -23,7 +23,7 @@ pub(super) enum Request {
     Free { slot: u32 },
     /// A free while other streams still use the block.
     FreePending { slot: u32 },
-    /// The streams that use the freed block are done.
+    /// The streams that used the freed block are done with it.
     Complete { slot: u32 },
     /// A call to `empty_cache`.
     EmptyCache,
@@ -101,8 +101,8 @@ impl Requests {
 
 /// Returns whether the requests went directly to the driver. If so, each block is a separate segment that is
 /// released when the block is freed, which no caching allocator does. If nothing is freed, as happens when the
-/// driver is recorded below a caching allocator, the requests are considered to be those to a caching allocator
-/// only if the file is a PyTorch snapshot (it has `settings`) and the segments have PyTorch's sizes.
+/// driver is recorded below a caching allocator, the requests count as requests to a caching allocator only if
+/// the file is a PyTorch snapshot (it has `settings`) and the segments have PyTorch's sizes.
 fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
     let events = &snapshot.events;
     let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
@@ -183,7 +183,7 @@ impl Reader<'_> {
 
     fn add_events(&mut self, rows: &[usize], releases: &Releases) {
         let events = &self.snapshot.events;
-        for (place, &row) in rows.iter().enumerate() {
+        for (index, &row) in rows.iter().enumerate() {
             let (address, size, stream) = (events.address[row], events.size_bytes[row], events.stream[row]);
             let pool = self.pytorch.events.pool(row, Key::PoolId);
             match events.action[row] {
@@ -194,7 +194,7 @@ impl Reader<'_> {
                 }
                 Action::Free => self.add_free(address),
                 Action::FreeRequested => {
-                    let next = rows.get(place + 1);
+                    let next = rows.get(index + 1);
                     let at_once = next.is_some_and(|&next| {
                         events.action[next] == Action::FreeCompleted && events.address[next] == address
                     });
@@ -207,7 +207,7 @@ impl Reader<'_> {
                 },
                 _ => {}
             }
-            for release in releases.releases_at(place) {
+            for release in releases.releases_at(index) {
                 match release {
                     Release::ForRequest => self.releases_memory = true,
                     Release::EmptyCache => self.push(Request::EmptyCache),

@@ -60,19 +60,19 @@ fn mib_to_bytes_at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, Sett
 /// Parses either one number of divisions for all intervals, or a list of MiB and divisions such as `[256:1,512:2,>:8]`,
 /// where `>` stands for all sizes above the last one.
 fn parse_roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
-    let mut place = value;
-    if tokens.get(place)? != "[" {
-        let divisions = tokens.parse_integer(place)?;
+    let mut index = value;
+    if tokens.get(index)? != "[" {
+        let divisions = tokens.parse_integer(index)?;
         if !divisions.is_power_of_two() {
             return Err(SettingsError::value("For roundups, the divisions has to be power of 2 "));
         }
         roundup.fill(0..Roundup::INTERVALS, divisions);
-        return Ok(place);
+        return Ok(index);
     }
     let mut last: Option<usize> = None;
-    place += 1;
-    while tokens.get(place)? != "]" {
-        let key = place;
+    index += 1;
+    while tokens.get(index)? != "]" {
+        let key = index;
         let divisions = tokens.parse_integer(key + 2)?;
         if divisions != 0 && !divisions.is_power_of_two() {
             let text = "For roundups, the divisions has to be power of 2 or 0 to disable roundup ";
@@ -90,11 +90,11 @@ fn parse_roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result
             roundup.fill(if last.is_none() { 0 } else { interval }..interval + 1, divisions);
             last = Some(interval);
         }
-        place = key + 3;
-        if tokens.get(place)? != "]" {
-            tokens.expect(place, ",")?;
-            place += 1;
+        index = key + 3;
+        if tokens.get(index)? != "]" {
+            tokens.expect(index, ",")?;
+            index += 1;
         }
     }
-    Ok(place)
+    Ok(index)
 }

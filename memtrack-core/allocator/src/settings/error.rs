@@ -1,4 +1,4 @@
-//! Errors in a settings string. Programs may match their messages, so they are PyTorch's.
+//! Errors in a settings string. Programs might match on the messages, so the messages are PyTorch's.
 
 use std::fmt;
 

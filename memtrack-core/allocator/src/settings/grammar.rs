@@ -57,32 +57,32 @@ fn apply_pass(
     settings: &mut Settings,
     option: ReadOption,
 ) -> Result<(), SettingsError> {
-    let mut place = 0;
-    while place < tokens.len() {
-        let key = tokens.get(place)?;
+    let mut index = 0;
+    while index < tokens.len() {
+        let key = tokens.get(index)?;
         if !KEYS.contains(&key) {
             return Err(SettingsError::value(format!(
                 "Unrecognized key '{key}' in {name} allocator config."
             )));
         }
         // Any token after a key counts as the colon, and any token after a value as the comma.
-        let value = place + 2;
+        let value = index + 2;
         let read = option(key, tokens, value, settings).and_then(|last| match last {
             Some(last) => Ok(last),
             None => tokens.find_value_end(value),
         });
-        place = read.map_err(|error| error.in_value_of(key))? + 2;
+        index = read.map_err(|error| error.in_value_of(key))? + 2;
     }
     Ok(())
 }
 
 /// Applies the size of large segments, wherever its key is in the string.
 fn apply_large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
-    for place in 0..tokens.len() {
-        if tokens.get(place)? != LARGE_SEGMENT_SIZE_KEY {
+    for index in 0..tokens.len() {
+        if tokens.get(index)? != LARGE_SEGMENT_SIZE_KEY {
             continue;
         }
-        let size = tokens.parse_integer(place + 2)?;
+        let size = tokens.parse_integer(index + 2)?;
         if size <= 10 {
             let text = "CachingAllocator option large_segment_size_mb must be > 10 MB";
             return Err(SettingsError::value(text));

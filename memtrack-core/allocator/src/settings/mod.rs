@@ -31,13 +31,13 @@ pub struct AllocatorOptions {
     pub max_non_split_rounding: u64,
     /// The share of the limit above which old cached blocks are released; 0 means that they never are.
     pub garbage_collection_threshold: f64,
-    /// How requests between powers of two are rounded.
+    /// The rounding of requests between powers of two.
     pub roundup: Roundup,
     /// Whether new memory is mapped into growing ranges instead of being allocated as separate segments.
     pub expandable_segments: bool,
     /// The size of the segments that the large pool allocates from the device.
     pub large_segment_size: u64,
-    /// How much address space an expandable range reserves.
+    /// The amount of address space that an expandable range reserves.
     pub reserve: Reserve,
     /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option, it limits only
     /// allocators that are created with it.
@@ -212,8 +212,8 @@ impl Settings {
         self.backend.unwrap_or_default()
     }
 
-    /// Returns the share of a device's memory that an allocator created with these settings may use, which is the last
-    /// value of `per_process_memory_fraction`.
+    /// Returns the share of a device's memory that an allocator created with these settings may use: the last value of
+    /// `per_process_memory_fraction`.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction
     }

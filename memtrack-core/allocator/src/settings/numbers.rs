@@ -20,7 +20,7 @@ pub(super) fn parse_leading_integer(text: &str) -> Result<u64, SettingsError> {
 /// Parses a decimal number.
 pub(super) fn parse_leading_float(text: &str) -> Result<f64, SettingsError> {
     // Take the longest prefix that Rust can parse. Hexadecimal floats, which C++ accepts, do not occur here.
-    let ends = text.char_indices().map(|(place, letter)| place + letter.len_utf8()).take(64);
+    let ends = text.char_indices().map(|(index, letter)| index + letter.len_utf8()).take(64);
     let longest = ends.filter_map(|end| text[..end].parse::<f64>().ok()).last();
     match longest {
         Some(number) if number.is_infinite() && !text.contains(['i', 'I']) => {

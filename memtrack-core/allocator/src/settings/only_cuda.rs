@@ -110,13 +110,13 @@ fn parse_reserve_by_class(
     value: usize,
     warnings: &mut Vec<String>,
 ) -> Result<usize, SettingsError> {
-    let mut place = value + 1;
-    while tokens.get(place)? != "]" {
-        parse_reserve(tokens.get(place + 2)?, warnings);
-        place += 3;
-        if tokens.get(place)? == "," {
-            place += 1;
+    let mut index = value + 1;
+    while tokens.get(index)? != "]" {
+        parse_reserve(tokens.get(index + 2)?, warnings);
+        index += 3;
+        if tokens.get(index)? == "," {
+            index += 1;
         }
     }
-    Ok(place)
+    Ok(index)
 }

@@ -1,4 +1,4 @@
-//! `expandable_segments_reserve`: how much address space an expandable range reserves.
+//! `expandable_segments_reserve`: the amount of address space that an expandable range reserves.
 //!
 //! **Why do reserves by class have no effect?** Only PyTorch's internal C++ code assigns streams to classes.
 

@@ -2,7 +2,7 @@
 
 use crate::settings::AllocatorOptions;
 
-/// Block sizes are multiples of this.
+/// The smallest block size. All block sizes are multiples of it.
 pub const MIN_BLOCK: u64 = 512;
 /// The size of the largest block in the small pool.
 pub const SMALL_LIMIT: u64 = 1 << 20;
@@ -10,11 +10,11 @@ pub const SMALL_LIMIT: u64 = 1 << 20;
 pub const SMALL_BUFFER: u64 = 2 << 20;
 /// The default size of the large pool's segments for requests below [`MIN_LARGE`].
 pub const LARGE_BUFFER: u64 = 20 << 20;
-/// The smallest request for which the segment is as large as its block, rounded up to [`LARGE_ROUND`].
+/// The smallest request that gets a segment of its block's size, rounded up to [`LARGE_ROUND`].
 pub const MIN_LARGE: u64 = 10 << 20;
-/// The sizes of segments for requests of at least [`MIN_LARGE`] are multiples of this.
+/// The granularity of the sizes of segments for requests of at least [`MIN_LARGE`].
 pub const LARGE_ROUND: u64 = 2 << 20;
-/// The upper limit for requests (1 EiB). They must be smaller than this.
+/// The exclusive upper limit for requests (1 EiB).
 pub const REQUEST_LIMIT: u64 = 1 << 60;
 
 /// Rounds `size` up to a multiple of `step`. The caller must have checked that `size` is below [`REQUEST_LIMIT`].
@@ -78,7 +78,7 @@ mod tests {
 
     /// Compares the sizes of requests, blocks and segments with those of PyTorch 2.15 under default options.
     #[test]
-    fn sizes_equal_those_of_pytorch() {
+    fn sizes_match_pytorch() {
         const MIB: u64 = 1 << 20;
         let options = AllocatorOptions::default();
         for (request, block, segment) in [

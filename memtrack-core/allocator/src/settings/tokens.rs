@@ -31,8 +31,8 @@ impl Tokens {
     }
 
     /// Returns the token at an index, or an error if there is none.
-    pub(super) fn get(&self, place: usize) -> Result<&str, SettingsError> {
-        self.0.get(place).map(String::as_str).ok_or_else(|| {
+    pub(super) fn get(&self, index: usize) -> Result<&str, SettingsError> {
+        self.0.get(index).map(String::as_str).ok_or_else(|| {
             SettingsError::internal(
                 "INTERNAL ASSERT FAILED: the settings end where a value was expected (Index out of bounds in \
                  ConfigTokenizer)",
@@ -41,23 +41,23 @@ impl Tokens {
     }
 
     /// Checks that the token at an index is `token`.
-    pub(super) fn expect(&self, place: usize, token: &str) -> Result<(), SettingsError> {
-        let found = self.get(place)?;
+    pub(super) fn expect(&self, index: usize, token: &str) -> Result<(), SettingsError> {
+        let found = self.get(index)?;
         if found == token {
             return Ok(());
         }
         Err(SettingsError::value(format!(
-            "Expected '{token}' at index {place} in ConfigTokenizer but got '{found}'"
+            "Expected '{token}' at index {index} in ConfigTokenizer but got '{found}'"
         )))
     }
 
     /// Returns the index of the last token of a value that is being skipped. The value is a word or a list in brackets.
-    pub(super) fn find_value_end(&self, place: usize) -> Result<usize, SettingsError> {
-        if self.get(place)? != "[" {
-            return Ok(place);
+    pub(super) fn find_value_end(&self, index: usize) -> Result<usize, SettingsError> {
+        if self.get(index)? != "[" {
+            return Ok(index);
         }
-        let end = self.0[place..].iter().position(|token| token == "]");
-        end.map(|end| place + end).ok_or_else(|| {
+        let end = self.0[index..].iter().position(|token| token == "]");
+        end.map(|end| index + end).ok_or_else(|| {
             SettingsError::internal(
                 "INTERNAL ASSERT FAILED: the settings end within a list (no closing bracket ']')",
             )
@@ -65,22 +65,22 @@ impl Tokens {
     }
 
     /// Parses the unsigned integer at an index, like C++'s `stoull`.
-    pub(super) fn parse_integer(&self, place: usize) -> Result<u64, SettingsError> {
-        parse_leading_integer(self.get(place)?)
+    pub(super) fn parse_integer(&self, index: usize) -> Result<u64, SettingsError> {
+        parse_leading_integer(self.get(index)?)
     }
 
     /// Parses the number at an index, like C++'s `stod`.
-    pub(super) fn parse_float(&self, place: usize) -> Result<f64, SettingsError> {
-        parse_leading_float(self.get(place)?)
+    pub(super) fn parse_float(&self, index: usize) -> Result<f64, SettingsError> {
+        parse_leading_float(self.get(index)?)
     }
 
     /// Parses the boolean at an index.
-    pub(super) fn parse_boolean(&self, place: usize) -> Result<bool, SettingsError> {
-        match self.get(place)? {
+    pub(super) fn parse_boolean(&self, index: usize) -> Result<bool, SettingsError> {
+        match self.get(index)? {
             "True" => Ok(true),
             "False" => Ok(false),
             found => Err(SettingsError::value(format!(
-                "Expected 'True' or 'False' at index {place} in ConfigTokenizer but got '{found}'"
+                "Expected 'True' or 'False' at index {index} in ConfigTokenizer but got '{found}'"
             ))),
         }
     }

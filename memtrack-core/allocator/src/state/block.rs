@@ -127,7 +127,7 @@ impl Blocks {
         id
     }
 
-    /// Removes a block to which no neighbour, pool or queue refers any more.
+    /// Removes a block that no neighbour, pool or queue refers to any more.
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
         // A size of 0 marks the slot as unused, because no block is empty.

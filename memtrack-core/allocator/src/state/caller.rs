@@ -103,7 +103,7 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
 }
 
 impl Caller {
-    /// Replaces the stack with `stack` if it was not captured.
+    /// Returns the caller with its captured stack, or with `stack` if none was captured.
     #[inline]
     pub(crate) fn or_stack(self, stack: StackId) -> Self {
         if self.stack.is_none() { Self { stack, ..self } } else { self }

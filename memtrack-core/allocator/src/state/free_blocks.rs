@@ -36,8 +36,8 @@ impl FitKey {
     }
 }
 
-/// The free blocks of one stream. The newest block is not in the tree. In the usual case, in which blocks are freed and
-/// reallocated alternately, no tree operation is needed.
+/// The free blocks of one stream. The newest block is not in the tree, so no tree operation is needed in the usual case,
+/// where frees and requests alternate.
 #[derive(Debug, Default)]
 struct StreamBlocks {
     tree: BTreeMap<FitKey, BlockId>,
@@ -64,7 +64,7 @@ impl StreamBlocks {
     #[inline(always)]
     fn best_fit(&self, from: FitKey) -> Option<BlockId> {
         let newest = self.newest.filter(|(key, _)| *key >= from);
-        // A block whose key is smaller than that of the newest block is a better fit.
+        // A block with a smaller key than the newest block is a better fit.
         let end = newest.map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key));
         let better = if self.tree.is_empty() {
             None

@@ -41,8 +41,8 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
 
     /// Returns the value for a key.
     pub(crate) fn get_mut(&mut self, hash: u64, key: K) -> Option<&mut V> {
-        let place = self.find(hash, key)?;
-        self.value_at(place)
+        let index = self.find(hash, key)?;
+        self.value_at(index)
     }
 
     /// Inserts a key that is not in the table yet.
@@ -52,24 +52,24 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
 
     /// Removes a key and returns its value.
     pub(crate) fn remove(&mut self, hash: u64, key: K) -> Option<V> {
-        self.find(hash, key).and_then(|place| self.remove_at(place))
+        self.find(hash, key).and_then(|index| self.remove_at(index))
     }
 
     /// Returns the index of the first occupied slot at or after `from`.
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
-        (from..self.slots.len()).find(|&place| self.slots[place].is_some())
+        (from..self.slots.len()).find(|&index| self.slots[index].is_some())
     }
 
     /// Returns the value in a slot that [`Self::next`] found.
-    pub(crate) fn value_at(&mut self, place: usize) -> Option<&mut V> {
-        self.slots.get_mut(place)?.as_mut().map(|slot| &mut slot.value)
+    pub(crate) fn value_at(&mut self, index: usize) -> Option<&mut V> {
+        self.slots.get_mut(index)?.as_mut().map(|slot| &mut slot.value)
     }
 
     /// Removes the key in a slot. The next key in order is then in the same slot or a later one.
-    pub(crate) fn remove_at(&mut self, place: usize) -> Option<V> {
-        let removed = self.slots.get_mut(place)?.take()?;
+    pub(crate) fn remove_at(&mut self, index: usize) -> Option<V> {
+        let removed = self.slots.get_mut(index)?.take()?;
         self.length -= 1;
-        let mut hole = place;
+        let mut hole = index;
         while let Some(next) = self.slots.get_mut(hole + 1) {
             match next {
                 Some(slot) if slot.distance > 0 => slot.distance -= 1,

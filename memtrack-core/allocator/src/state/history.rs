@@ -13,7 +13,7 @@ pub struct TraceEntry {
     /// The time in nanoseconds since the Unix epoch. Within a history it is in ticks, which are converted when
     /// the history is read.
     pub time_ns: u64,
-    /// The address in bytes. For [`Action::Oom`], this is the number of free bytes on the device.
+    /// The address, or the device's free bytes for [`Action::Oom`].
     pub address: u64,
     /// The size in bytes: the requested size for a block, the size of a segment, or the number of active bytes
     /// for a snapshot.

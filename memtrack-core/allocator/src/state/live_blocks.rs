@@ -37,7 +37,7 @@ impl LiveBlocks {
         }
     }
 
-    /// Removes and returns the block at an address, which is being freed.
+    /// Removes the block that is being freed at an address and returns its id, or `None` if there is no such block.
     #[inline(always)]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {

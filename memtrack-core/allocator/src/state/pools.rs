@@ -38,7 +38,7 @@ impl PoolId {
     }
 }
 
-/// Returns the kind of pool from which blocks of `size` bytes come.
+/// Returns the kind of pool that blocks of `size` bytes come from.
 #[inline]
 pub(crate) fn kind_of(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
@@ -61,7 +61,7 @@ pub(crate) struct Pool {
     pub(crate) unmapped: BTreeMap<(StreamId, u64), BlockId>,
     /// The number of searches so far. The age of cached blocks is measured in searches.
     pub(crate) searches: u64,
-    /// The id of the private pool to which this pool belongs; (0, 0) for a default pool.
+    /// The id of the private pool that this pool belongs to; (0, 0) for a default pool.
     pub(crate) owner: MempoolId,
     /// Whether blocks are never split.
     pub(crate) no_split: bool,

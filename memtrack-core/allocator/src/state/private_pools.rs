@@ -27,7 +27,7 @@ struct PrivatePool {
     users: u32,
 }
 
-/// The requests to which a route applies.
+/// The requests that a route applies to.
 pub(crate) enum RouteFilter {
     /// The requests made by a thread: `use_mem_pool`.
     Thread(ThreadId),
@@ -67,8 +67,8 @@ pub(crate) struct PrivatePools {
     pools: HashMap<MempoolId, PrivatePool>,
     /// Pools that receive no further requests, in the order in which they are emptied.
     freeable: HashOrderMap<MempoolId, MempoolId>,
-    /// Pools from which requests for the default pool may be served when memory runs out, in the order in which
-    /// they are tried.
+    /// Pools that may serve requests for the default pool when memory runs out, in the order in which they are
+    /// tried.
     on_oom: HashOrderMap<MempoolId, ()>,
     /// The routes, oldest first.
     routes: Vec<Route>,
@@ -132,9 +132,9 @@ impl<M: DeviceMemory> Device<M> {
         }
         let pair = self.private.unused_pairs.pop().unwrap_or((self.pools.len() / 2) as u32);
         let first = 2 * pair as usize;
-        for place in [first, first + 1] {
-            if place < self.pools.len() {
-                self.pools[place] = Pool::new(id);
+        for index in [first, first + 1] {
+            if index < self.pools.len() {
+                self.pools[index] = Pool::new(id);
             } else {
                 self.pools.push(Pool::new(id));
             }
@@ -186,9 +186,9 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Ends the route to a pool.
     pub(crate) fn end_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
-        let place = self.private.routes.iter().rposition(|route| route.to == id);
-        let place = place.ok_or(AllocatorError::NotRouted(id))?;
-        self.private.routes.remove(place);
+        let index = self.private.routes.iter().rposition(|route| route.to == id);
+        let index = index.ok_or(AllocatorError::NotRouted(id))?;
+        self.private.routes.remove(index);
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl<M: DeviceMemory> Device<M> {
         if reserved != 0 {
             return Ok(());
         }
-        // All that is left are address ranges without memory.
+        // Only address ranges without memory are left.
         for kind in [PoolKind::Small, PoolKind::Large] {
             let ranges: Vec<_> = self.pool(PoolId::of(pair, kind)).unmapped.values().copied().collect();
             for range in ranges {

@@ -1,4 +1,4 @@
-//! Statistics. Every change is counted both in the total and for the kind of pool in which it happens.
+//! Statistics. Every change is counted both in the total and for the kind of pool that it affects.
 
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;

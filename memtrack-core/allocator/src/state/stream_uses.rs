@@ -1,4 +1,4 @@
-//! The streams that use a block in addition to the one for which it was allocated.
+//! The streams that use a block besides the stream that it was allocated for.
 
 use crate::state::hash_order_map::HashOrderMap;
 use memtrack_model::event::StreamId;

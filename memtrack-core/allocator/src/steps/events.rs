@@ -66,9 +66,9 @@ impl<M: DeviceMemory> Device<M> {
     #[cold]
     pub(crate) fn process_events(&mut self, context: Caller) -> Result<(), AllocatorError> {
         self.complete_deferred_frees(context)?;
-        let mut place = 0;
-        while let Some(at) = self.events.next(place) {
-            place = at + 1;
+        let mut start = 0;
+        while let Some(at) = self.events.next(start) {
+            start = at + 1;
             while let Some((event, _)) = self.events.value_at(at).and_then(|queue| queue.front()) {
                 if !self.memory.is_done(event)? {
                     break;
@@ -79,13 +79,13 @@ impl<M: DeviceMemory> Device<M> {
             }
             if self.events.value_at(at).is_some_and(|queue| queue.is_empty()) {
                 self.events.remove_at(at);
-                place = at;
+                start = at;
             }
         }
         Ok(())
     }
 
-    /// Waits for all events, or only for those of blocks in one pair of pools, and frees the blocks.
+    /// Waits for all events, or only for the events of blocks in one pair of pools, and frees the blocks.
     pub(crate) fn wait_for_events(
         &mut self,
         pair: Option<u32>,
@@ -93,9 +93,9 @@ impl<M: DeviceMemory> Device<M> {
     ) -> Result<(), AllocatorError> {
         self.stats.num_sync_all_streams += 1;
         self.complete_deferred_frees(context)?;
-        let mut place = 0;
-        while let Some(at) = self.events.next(place) {
-            place = at + 1;
+        let mut start = 0;
+        while let Some(at) = self.events.next(start) {
+            start = at + 1;
             let mut index = 0;
             while let Some((event, id)) = self.events.value_at(at).and_then(|queue| queue.get(index)) {
                 let pool: PoolId = self.blocks[*id].pool;
@@ -110,7 +110,7 @@ impl<M: DeviceMemory> Device<M> {
             }
             if self.events.value_at(at).is_some_and(|queue| queue.is_empty()) {
                 self.events.remove_at(at);
-                place = at;
+                start = at;
             }
         }
         Ok(())

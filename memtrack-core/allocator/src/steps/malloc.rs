@@ -96,13 +96,13 @@ impl<M: DeviceMemory> Device<M> {
         }
         let Request { size, .. } = *request;
         let found = self.blocks[best].size;
-        let most = self.options.max_split_size;
+        let max_split_size = self.options.max_split_size;
         // An oversize block is not used for a smaller request, unless the request is oversize too and only slightly
         // smaller.
-        if size < most && found >= most {
+        if size < max_split_size && found >= max_split_size {
             return None;
         }
-        if size >= most && found >= size.saturating_add(self.options.max_non_split_rounding) {
+        if size >= max_split_size && found >= size.saturating_add(self.options.max_non_split_rounding) {
             return None;
         }
         Some(best)

@@ -88,8 +88,8 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Waits for all events and releases all cached blocks that can be released: the blocks of the default pools
-    /// (unless a graph is being captured) and those of private pools without users. With `only`, releases just that
-    /// private pool, provided that it has no users.
+    /// (unless a graph is being captured) and the blocks of private pools without users. With `only`, releases just
+    /// that private pool, provided that it has no users.
     pub(crate) fn release_cached(
         &mut self,
         only: Option<MempoolId>,
@@ -111,7 +111,7 @@ impl<M: DeviceMemory> Device<M> {
         self.release_freeable_pools(None, false, context)
     }
 
-    /// Releases the blocks of all private pools without users, or only those of the pool `only`.
+    /// Releases the blocks of all private pools without users, or only the blocks of the pool `only`.
     fn release_freeable_pools(
         &mut self,
         only: Option<MempoolId>,

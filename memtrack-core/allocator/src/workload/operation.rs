@@ -160,7 +160,7 @@ impl Operation {
         }
     }
 
-    /// Returns the id of the block that this operation is about, if any.
+    /// Returns the id of the block that this operation concerns, or `None` if it concerns no block.
     pub fn id(&self) -> Option<&Value> {
         match self {
             Self::Alloc { id, .. } | Self::Free { id } | Self::RecordStream { id, .. } => Some(id),

@@ -12,7 +12,7 @@ pub(super) struct SegmentNumbers {
 }
 
 impl SegmentNumbers {
-    /// Adds a segment and gives it the next number.
+    /// Adds a segment under the next number, unless it was added before.
     pub(super) fn add(&mut self, base: u64) {
         let next = self.ordinals.len() as u64;
         self.ordinals.entry(base).or_insert(next);

@@ -119,16 +119,17 @@ impl Workload {
                     .to_owned();
                 return Err(WorkloadError::Line(number, why));
             }
-            let wrong = |error: serde_json::Error| WorkloadError::Line(number, format_parse_error(&error));
+            let parse_error =
+                |error: serde_json::Error| WorkloadError::Line(number, format_parse_error(&error));
             match &mut workload {
                 None => {
-                    let first: ConfigLine = serde_json::from_slice(&line).map_err(wrong)?;
+                    let first: ConfigLine = serde_json::from_slice(&line).map_err(parse_error)?;
                     let mut first = Self::from_config_line(first, number)?;
                     first.check_fields(&line, CONFIG_FIELDS, number);
                     workload = Some(first);
                 }
                 Some(workload) => {
-                    let operation: Operation = serde_json::from_slice(&line).map_err(wrong)?;
+                    let operation: Operation = serde_json::from_slice(&line).map_err(parse_error)?;
                     if operation.stream() > MAX_STREAMS {
                         let why = format!("streams go up to {MAX_STREAMS}, not {}", operation.stream());
                         return Err(WorkloadError::Line(number, why));

@@ -103,7 +103,7 @@ impl Run {
 
     fn write(&mut self, output: &mut impl Write, mut line: ResultLine<'_>) -> io::Result<()> {
         line.events = self.take_events().map_err(io::Error::other)?;
-        // Segments that an operation creates become known only through its events, so this must come after them.
+        // Segments that an operation creates become known only through its events, so look them up after `take_events`.
         if let (Some(address), Some(device)) = (line.seg, line.off) {
             let (segment, offset) = self.segment_numbers[device as usize].find(address);
             (line.seg, line.off) = (Some(segment), Some(offset));

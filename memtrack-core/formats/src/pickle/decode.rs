@@ -4,8 +4,8 @@
 //!
 //! **Why does one decoder suffice for both machines and the fast path?** A token has at most ten bytes. If fewer than
 //! ten are left, the token is decoded from a copy padded with zeros, so the end of the window does not need a second
-//! decoder. What the machines do with the tokens is separate: one makes a document within small limits, and the other
-//! folds cells into tables.
+//! decoder. Only the use of the tokens differs: one machine makes a document within small limits, and the other folds
+//! cells into tables.
 
 use super::opcode as op;
 

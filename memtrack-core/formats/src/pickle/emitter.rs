@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// The number of bytes at which a frame is closed.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// Emits the instructions of a single pickle of protocol 4.
+/// An emitter of the instructions of a single pickle of protocol 4.
 #[derive(Debug)]
 pub(crate) struct Emitter<W> {
     out: W,

@@ -1,5 +1,5 @@
-//! Errors that occur when reading a pickle. Each one says what is wrong, at which byte, and what to do about
-//! it.
+//! Errors that occur when reading a pickle. Each error states what is wrong, at which byte it is wrong, and what to do
+//! about it.
 
 use super::Global;
 use std::fmt;
@@ -57,7 +57,7 @@ pub(crate) enum PickleErrorKind {
     Malformed(&'static str),
     /// There are more items of some kind than the reader accepts.
     TooLarge {
-        /// The items of which there are too many.
+        /// The kind of items that exceeds the maximum.
         what: &'static str,
         /// The maximum, in the unit named by `what`.
         limit: u64,

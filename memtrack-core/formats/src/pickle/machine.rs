@@ -1,5 +1,6 @@
 //! The machine that reads a pickle one instruction at a time from any reader into a [`Document`]. It accepts plain
-//! data, and refuses everything else with an error that names it. [`load`] runs the machine.
+//! data, and refuses everything else with an error that names the refused instruction or class. [`load`] runs the
+//! machine.
 
 use super::decode::{RareToken, Token};
 use super::error::{PickleError, PickleErrorKind};

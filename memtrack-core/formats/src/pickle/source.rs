@@ -1,4 +1,5 @@
-//! Reads the bytes of a pickle through a bounded window. A length in a file costs nothing until the bytes arrive.
+//! Reads the bytes of a pickle through a bounded window. A length that a file declares takes no memory until the
+//! bytes arrive.
 //!
 //! **Why a window of 32 KiB?** It stays in the processor's cache. With 128 KiB, loading took 0.42 s of processor time
 //! instead of 0.36 s. Reading ahead on a second thread was faster on two idle cores, but took more processor time, and
@@ -13,8 +14,8 @@ use std::io::{ErrorKind, Read};
 /// without a second copy.
 const READ_BYTES: usize = 32 * 1024;
 
-/// The space in front of the bytes that were read, for the start of a token that the previous read cut off. It lets all
-/// reads go to the same address, to which the kernel copies faster than to changing addresses.
+/// The space in front of the bytes that were read, for the start of a token that the previous read cut off. With it,
+/// all reads go to the same address, and the kernel copies faster to a fixed address than to changing ones.
 const HEAD_ROOM: usize = 16;
 
 /// A reader that keeps track of its position.

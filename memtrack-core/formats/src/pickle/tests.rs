@@ -174,7 +174,7 @@ fn class_is_accepted_only_if_caller_allows_it() {
 }
 
 #[test]
-fn declared_lengths_cost_nothing() {
+fn declared_lengths_allocate_nothing() {
     assert!(matches!(read_error(b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"), PickleErrorKind::Truncated));
     assert!(matches!(read_error(b"X\xff\xff\xff\xffabc"), PickleErrorKind::Truncated));
     assert!(matches!(read_error(b"\x95\xff\xff\xff\xff\xff\xff\xff\x7fN."), PickleErrorKind::Truncated));

@@ -3,7 +3,7 @@
 //! not fit into the recorder's tables.
 //!
 //! `allocator_settings.memtrack.start_us` and `.heap` are numbers. `.sampling`, `.sampled` and `.folded` are records,
-//! and `.counts` is a list of records whose names are those of [`DeviceStatistics`]' fields; pinned memory is device
+//! and `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device
 //! 65535. If the heap's peak was counted, there is also a record `.counted_peak`, with times in microseconds since the
 //! start. `.incomplete` is present if the recording was not finished.
 
@@ -60,7 +60,7 @@ impl FilePeak {
     }
 }
 
-/// Returns all of this data, keyed by the names of the settings. `from` is the recording that was converted to the
+/// Returns all settings that this module stores, with their names. `from` is the recording that was converted to the
 /// snapshot `to`.
 pub(super) fn counts_to_values(
     from: &Snapshot,
@@ -105,7 +105,7 @@ fn statistics_to_value(devices: &[DeviceStatistics], strings: &mut StringInterne
     (!counts.is_empty()).then(|| Value::List(counts.into()))
 }
 
-/// Restores all of this data in a snapshot that was written by memtrack.
+/// Restores the data of these settings in a snapshot that was written by memtrack.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let strings = &snapshot.strings;

@@ -1,5 +1,5 @@
-//! Stores samples in PyTorch's files. Each sampled block has a text in its metadata by which it is recognised
-//! when the file is read.
+//! Stores samples in PyTorch's files. A text in the metadata of each sampled block identifies the block when the file is
+//! read.
 
 use super::StringInterner;
 use super::settings::memtrack_part;
@@ -34,7 +34,7 @@ impl SampleTexts {
         })
     }
 
-    /// Returns, as a value, the samples that the texts stand for, or `None` if there are no samples.
+    /// Returns a value that lists each text with its sample, or `None` if there are no samples.
     pub(super) fn to_value(&self) -> Option<Value> {
         let entry = |(text, sample): &(StringId, Sample)| {
             let parts = [
@@ -79,7 +79,7 @@ fn live_samples(
 ) -> HashMap<u32, Sample> {
     let sample = |row| by_text.get(&pytorch.blocks.text(row, Key::UserMetadata));
     let rows = (0u32..).zip(active_blocks(pytorch, strings));
-    rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
+    rows.filter_map(|(index, row)| Some((index, *sample(row)?))).collect()
 }
 
 /// Returns the rows of the blocks that are allocated or not yet free, in the order of [`Snapshot::blocks`].

@@ -22,7 +22,7 @@ macro_rules! pointers {
 
 pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
-/// An argument passed as `&mut` is written by the operator.
+/// An argument passed as `&mut` counts as written by the operator.
 impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for &mut T {
     fn report(&self, to: &mut TensorReader<'_>) {
         to.written(&**self);

@@ -3,9 +3,9 @@
 //!
 //! **Why does [`ReportTensors`] have a type parameter that is never used?** It lets a program implement the trait for a
 //! framework's tensors, because the orphan rule requires a local type somewhere. An optional dependency on candle would
-//! tie memtrack's versions to candle's. Cargo would also unify the feature across a workspace, so that everything that
-//! uses memtrack would wait for candle to be built. `#[track_memory]` finds implementations by autoref: a type that
-//! implements the trait is one reference nearer than one that does not.
+//! tie memtrack's versions to candle's. Cargo would also unify the feature across a workspace, so every crate that uses
+//! memtrack would wait for candle to be built. `#[track_memory]` finds implementations by autoref: for a type that
+//! implements the trait, method lookup needs one reference fewer than for a type that does not.
 
 mod containers;
 mod dtype;

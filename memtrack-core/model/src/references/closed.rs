@@ -1,5 +1,5 @@
-//! Standard library types that cannot be inspected. The values that they point to count as held from outside, and
-//! reports mention that they were not inspected.
+//! Standard library types whose values cannot be inspected. Such a value is reported as not inspected, and the values
+//! that it points to count as held from outside.
 
 use super::{References, TypeProbe, Visitor};
 use std::any::Any;

@@ -16,7 +16,7 @@ pub trait Counted {
     fn is_shared_by_threads(&self) -> bool;
     /// Returns the name of the value's type.
     fn type_name(&self) -> &'static str;
-    /// Reports what the value refers to.
+    /// Reports the references of the value.
     fn visit(&self, to: &mut Visitor<'_>);
     /// Clones the strong pointer.
     fn clone_boxed(&self) -> Box<dyn Counted>;

@@ -1,6 +1,6 @@
-//! How values list their references: [`References`], which `#[derive(References)]` implements, and the [`Visitor`] that
-//! receives the references. `memtrack_core::cycles` uses them to find the cycles of reference-counted pointers that
-//! keep device memory alive.
+//! The interface through which values list their references: [`References`], which `#[derive(References)]` implements,
+//! and the [`Visitor`] that receives them. `memtrack_core::cycles` uses the references to find the cycles of
+//! reference-counted pointers that keep device memory alive.
 //!
 //! Nothing here changes the visited values, and nothing blocks: values that are locked or borrowed elsewhere are
 //! reported as not inspected. A wrong implementation leads to a wrong report, but does no other damage.
@@ -59,7 +59,7 @@ pub trait References {
     fn references(&self, to: &mut Visitor<'_>);
 
     /// Returns the type's name, even behind `dyn`. The method's name is chosen so that it is unlikely to clash with
-    /// that of another trait's method.
+    /// another trait's method.
     #[doc(hidden)]
     fn referring_type(&self) -> &'static str {
         std::any::type_name::<Self>()

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 /// end.
 const MAX_TYPES: u32 = 64;
 
-/// A query for whether types can refer to anything. It gives up after a limited number of types, because "perhaps" is
-/// always a valid answer.
+/// A query that determines whether types can refer to anything. It gives up after a limited number of types and then
+/// returns `false` ("not certain"), which is always a valid result.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct TypeProbe(u32);
@@ -33,8 +33,8 @@ pub(super) fn never_refers<T: References>() -> bool {
 
 /// A marker for a type that may be unsized or may not implement [`References`]. The call
 /// `(&Type::<T>::new()).probe(probe)` resolves to [`ProbeKnown`] if the type is sized and implements the trait, and
-/// otherwise to [`ProbeUnknown`], which needs one more autoref. A type without an implementation is already a compile
-/// error elsewhere, and one error is enough.
+/// otherwise to [`ProbeUnknown`], which needs one more autoref. A type without an implementation already causes a
+/// compile error elsewhere, and one error is enough.
 #[doc(hidden)]
 pub struct Type<T: ?Sized>(PhantomData<T>);
 

@@ -1,4 +1,4 @@
-//! The [`Visitor`] to which values report their references.
+//! The [`Visitor`], which receives the references that values report.
 
 use super::{Counted, References};
 use crate::event::DeviceId;
@@ -6,7 +6,7 @@ use crate::operators::{ReportTensors, TensorReader};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The maximum depth to which nested values are inspected. Deeper values are reported as not inspected, because
+/// The maximum nesting depth of the values that are inspected. Deeper values are reported as not inspected, because
 /// following a long linked list of boxes would overflow the thread's stack. Each level takes about 200 bytes of stack.
 const MAX_DEPTH: usize = 64;
 
@@ -71,7 +71,7 @@ pub trait Sink {
     fn show(&mut self, path: &Path, value: &dyn fmt::Debug);
 }
 
-/// The receiver to which a value reports its references; see [`References`].
+/// The receiver of the references that a value reports; see [`References`].
 pub struct Visitor<'a> {
     sink: &'a mut dyn Sink,
     paths: bool,
@@ -158,8 +158,8 @@ impl<'a> Visitor<'a> {
         self.sink.strong(&self.path, target, Some(handle));
     }
 
-    /// Reports a weak counted pointer to the value at `address`. A weak pointer keeps nothing alive, and one whose
-    /// value is gone need not be reported.
+    /// Reports a weak counted pointer to the value at `address`. A weak pointer keeps nothing alive, and it need
+    /// not be reported if its value is gone.
     pub fn weak(&mut self, address: usize) {
         self.sink.weak(&self.path, address);
     }

@@ -23,9 +23,9 @@ pub struct InferredCategories {
     /// The names of the categories, in lower case, such as `parameter`.
     pub names: Vec<String>,
     /// For each row of an event that allocates a block, 1 plus the index in [`Self::names`], or 0 if nothing was
-    /// inferred. If the allocation is not in the trace, this is the row of the event that requests or completes the
+    /// inferred. If the allocation is not in the trace, the row is that of the event that requests or completes the
     /// block's free.
     pub of_event: Vec<u8>,
-    /// The same for each row of the blocks that are live at the end, for blocks without an event.
+    /// The same for each block that is live at the end, by row. It applies to blocks without an event.
     pub of_block: Vec<u8>,
 }

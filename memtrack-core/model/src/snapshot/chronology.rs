@@ -7,7 +7,7 @@ use crate::event::DeviceId;
 
 impl Snapshot {
     /// Sorts the events of every PyTorch trace by time, as analyses require. Events with equal times keep their order.
-    /// Returns the devices whose order changed. There are usually none, in which case only the times are compared. A
+    /// Returns the devices whose order changed. Usually, no order changes, and the times are only compared. A
     /// trace in which some events have no time is left unchanged. Recordings are already in order.
     ///
     /// PyTorch's own tools (`viz`) use the order in the file.

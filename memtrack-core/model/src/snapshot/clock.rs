@@ -7,7 +7,7 @@
 use super::pytorch::Key;
 use super::{Clock, Snapshot};
 
-/// The moment from which the seconds in a snapshot's reports are counted.
+/// The moment at which the seconds in a snapshot's reports start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// The start of the recording.
@@ -40,9 +40,9 @@ impl Since {
 }
 
 impl Snapshot {
-    /// Returns the moment from which the seconds in the snapshot's reports are counted. It is the start of the
-    /// recording, even after conversion to PyTorch's form and in PyTorch files that memtrack wrote. For PyTorch's own
-    /// files, it is the first event.
+    /// Returns the moment at which the seconds in the snapshot's reports start. It is the start of the recording, even
+    /// after conversion to PyTorch's form and in PyTorch files that memtrack wrote. For PyTorch's own files, it is the
+    /// first event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
             Some(pytorch) if pytorch.start_us.is_none() => {
@@ -73,22 +73,23 @@ impl Snapshot {
         self.events.is_empty() || self.timed().is_none_or(|mut timed| timed.any(|is_timed| is_timed))
     }
 
-    /// Returns for each event whether it has a time, or `None` for recordings, in which every event has one.
+    /// Returns whether each event has a time, in order, or `None` for recordings, where every event has one.
     fn timed(&self) -> Option<impl Iterator<Item = bool>> {
         let events = &self.pytorch.as_deref()?.events;
         let timed: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
         Some(events.shape.iter().map(move |&shape| timed[shape as usize]))
     }
 
-    /// Returns when the event in `row` happened, in seconds since [`Self::seconds_since`], or `None` if the file does
-    /// not contain its time.
+    /// Returns the time of the event in `row`, in seconds since [`Self::seconds_since`], or `None` if the file does not
+    /// contain this time.
     pub fn seconds_at(&self, row: usize) -> Option<f64> {
         self.has_time(row).then(|| self.clock.seconds_since_start(self.events.ticks[row]))
     }
 }
 
 impl Clock {
-    /// Returns the clock from the first reading of both to the last one, where both read the same clock.
+    /// Returns a clock with the earlier first reading and the later last reading of the two. Both must be readings of the
+    /// same clock.
     #[must_use]
     pub fn spanning(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }

@@ -60,7 +60,7 @@ impl Snapshot {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }
 
-    /// Returns the ordinal of the host heap, which is the one after the last accelerator, or 0 if there is none. In
+    /// Returns the ordinal of the host heap: 1 plus the last accelerator's ordinal, or 0 without accelerators. In
     /// PyTorch's form, where the heap is numbered like an accelerator, returns the ordinal of pinned memory.
     pub fn host_ordinal(&self) -> u16 {
         self.ordinals().heap

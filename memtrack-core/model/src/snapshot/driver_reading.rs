@@ -1,5 +1,5 @@
-//! The CUDA driver's own report on a device during the recording: how much of the device's memory is in use by any
-//! process, and how much the driver's pools keep. Compared with the recorded bytes, the report distinguishes a cache
+//! The CUDA driver's own report on a device during the recording: the device memory in use by any process, and the
+//! memory that the driver's pools keep. Compared with the recorded bytes, the report distinguishes a cache
 //! from a leak and reveals the memory of other processes.
 
 use crate::event::DeviceId;

@@ -106,8 +106,8 @@ pub struct Folded {
     pub driver_bytes: u64,
 }
 
-/// The counts for one device. They are exact if the recorder made them ([`Self::counted`]), in which case they include
-/// events that the ring or sampling omitted.
+/// The counts for one device. If the recorder made them ([`Self::counted`]), they are exact and include events that the
+/// ring or sampling omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {

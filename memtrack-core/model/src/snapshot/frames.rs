@@ -99,8 +99,8 @@ impl Default for NamedStacks {
 }
 
 impl Snapshot {
-    /// Returns the keys by which [`NameFrames`] names the frames of a stack. They are return addresses, or frame
-    /// numbers in a PyTorch snapshot.
+    /// Returns the keys with which [`NameFrames`] looks up the frames of a stack: return addresses, or frame numbers in a
+    /// PyTorch snapshot.
     ///
     /// [`NameFrames`]: crate::NameFrames
     pub fn frame_keys(&self, stack: StackId) -> Cow<'_, [u64]> {

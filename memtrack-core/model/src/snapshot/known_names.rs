@@ -31,7 +31,7 @@ pub type FunctionRow = (u32, u32, u32);
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct NamesPiece {
-    /// The names of functions and files, of which the first is empty.
+    /// The names of functions and files. The first one is empty.
     pub texts: Vec<String>,
     /// The addresses, each with its functions.
     pub rows: Vec<(u64, Vec<FunctionRow>)>,
@@ -47,7 +47,7 @@ impl KnownNames {
 
     /// Adds a piece. Indices that are out of range become empty texts.
     pub fn add_piece(&mut self, piece: &NamesPiece) {
-        let text = |place: u32| piece.texts.get(place as usize).cloned().unwrap_or_default();
+        let text = |index: u32| piece.texts.get(index as usize).cloned().unwrap_or_default();
         for (address, frames) in &piece.rows {
             let frame = |&(function, file, line): &FunctionRow| Frame {
                 function: text(function),
@@ -66,19 +66,19 @@ impl NamesPiece {
         let mut piece = Self { texts: vec![String::new()], rows: Vec::with_capacity(rows.len()) };
         let mut known: std::collections::HashMap<String, u32> = [(String::new(), 0)].into();
         let texts = &mut piece.texts;
-        let mut place = |text: &str| {
-            if let Some(&place) = known.get(text) {
-                return place;
+        let mut index = |text: &str| {
+            if let Some(&index) = known.get(text) {
+                return index;
             }
-            let place = texts.len() as u32;
+            let index = texts.len() as u32;
             texts.push(text.to_owned());
-            known.insert(text.to_owned(), place);
-            place
+            known.insert(text.to_owned(), index);
+            index
         };
         for (address, frames) in rows {
             let mut row = |frame: &Frame| {
-                let file = frame.file.as_deref().map_or(0, &mut place);
-                (place(&frame.function), file, frame.line.unwrap_or(0))
+                let file = frame.file.as_deref().map_or(0, &mut index);
+                (index(&frame.function), file, frame.line.unwrap_or(0))
             };
             let frames = frames.iter().map(&mut row).collect();
             piece.rows.push((**address, frames));

@@ -1,5 +1,5 @@
-//! Moments that the program marked, at which a step, a request or another interval that it defines ends and the next
-//! starts.
+//! Moments that the program marked. At each one, a step, a request or another interval that the program defines ends,
+//! and the next interval starts.
 
 use crate::event::ThreadId;
 

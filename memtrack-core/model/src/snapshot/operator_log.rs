@@ -1,6 +1,6 @@
 //! The operators that a program reported, as written by the recorder: lines in the encoding of `.memtrack` files (see
 //! docs/FILES.md in the repository). They are parsed only when a report needs the purpose of memory, so a program that
-//! only records does not pay for that.
+//! only records does not pay for parsing.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct OperatorLog {
 /// Lines of an [`OperatorLog`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLines {
-    /// The ticks to which the times in the lines are relative.
+    /// The ticks that the times in the lines are relative to.
     pub base_ticks: u64,
     /// The lines.
     pub lines: Vec<u8>,

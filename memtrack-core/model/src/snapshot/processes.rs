@@ -1,8 +1,8 @@
-//! The processes of a run that was recorded as a whole (`memtrack run`), and which of them is *the program*.
+//! The processes of a run that was recorded as a whole (`memtrack run`), and the choice of the one that is *the program*.
 
 use std::path::Path;
 
-/// A process of a run. After `exec`, the process has a row for each program that it ran and that allocated memory.
+/// A process of a run. A process that calls `exec` has one row for each program that it ran and that allocated memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -11,37 +11,39 @@ pub struct ProcessRow {
     pub number: u32,
     /// The process id.
     pub pid: u32,
-    /// The process id of the parent when the process began.
+    /// The process id of the parent at the time when the process began.
     pub parent: u32,
     /// The path of the program.
     pub program: String,
     /// The command line; empty if the process ended before it was read.
     pub arguments: Vec<String>,
-    /// Whether the process is a fork that has not executed a program of its own.
+    /// Whether the process is a fork that has not executed another program.
     pub is_forked: bool,
     /// Whether this is the process that the command started.
     pub is_first: bool,
-    /// When the process began to record: ticks.
+    /// The time at which the process began to record, in ticks.
     pub begun_ticks: u64,
-    /// How the process ended, as far as it is known.
+    /// How the process ended, as far as is known.
     pub end: ProcessEnd,
-    /// When the process was last seen to run, or recorded its newest event: ticks; 0 while it runs.
+    /// The time at which the process was last seen running or recorded its newest event, in ticks; 0 while it runs.
     pub seen_ticks: u64,
-    /// When its end was noticed: ticks; 0 while it runs. It ended after [`Self::seen_ticks`].
+    /// The time at which the end of the process was noticed, in ticks; 0 while it runs. The process ended after
+    /// [`Self::seen_ticks`].
     pub ended_ticks: u64,
-    /// Whether events may be missing that were not counted: no memory was ready for the sums of some threads.
+    /// Whether events may be missing that were not even counted, because no memory was ready for the sums of some
+    /// threads.
     pub has_gaps: bool,
-    /// The largest number of bytes that the process held, on all devices together, as the collector saw it while it read the
-    /// events. Reports compute the peak from the events; this number only selects the process to report on.
+    /// The largest number of bytes that the process held at once on all devices together, as seen by the collector while
+    /// it read the events. Reports compute the peak from the events; this number only selects the process to report on.
     pub held_bytes: u64,
 }
 
-/// The processes of a run of which nothing is recorded, by reason.
+/// The numbers of processes of a run that were not recorded at all, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Unrecorded {
-    /// Started programs beyond the limit.
+    /// Programs that were started beyond the limit.
     pub programs: u64,
     /// Forked processes beyond the limit.
     pub forks: u64,
@@ -58,7 +60,7 @@ pub struct Unrecorded {
 }
 
 impl Unrecorded {
-    /// Returns the number of all these processes.
+    /// Returns the number of unrecorded processes, for all reasons together.
     pub fn count(&self) -> u64 {
         let Self { programs, forks, without_memory, in_other_namespaces, without_room, .. } = self;
         let some = [programs, forks, without_memory, in_other_namespaces, without_room];
@@ -72,16 +74,16 @@ impl Unrecorded {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum ProcessEnd {
-    /// It still ran when the recording was read or cut off.
+    /// The process was still running when the recording was read or cut off.
     #[default]
     Running,
-    /// It ended; how was not seen.
+    /// The process ended, but it is not known how.
     Ended,
-    /// It ended with this exit code.
+    /// The process ended with this exit code.
     Code(i32),
-    /// This signal ended it.
+    /// The process was ended by this signal.
     Signal(i32),
-    /// It executed another program.
+    /// The process executed another program.
     Replaced,
 }
 
@@ -91,13 +93,13 @@ impl ProcessRow {
         Path::new(&self.program).file_name().and_then(|name| name.to_str()).unwrap_or(&self.program)
     }
 
-    /// Returns the command line in one line, or the program's path if the command line is not known.
+    /// Returns the command line on one line, or the program's path if the command line is not known.
     pub fn command_line(&self) -> String {
         if self.arguments.is_empty() { self.program.clone() } else { self.arguments.join(" ") }
     }
 
-    /// Returns the command line in one line, with the name of the program instead of its path. That of a fork begins with
-    /// `fork of`.
+    /// Returns the command line on one line, with the name of the program instead of its path. For a fork, the line
+    /// begins with `fork of`.
     pub fn short_command_line(&self) -> String {
         let fork = if self.is_forked { "fork of " } else { "" };
         format!("{fork}{}", self.short_arguments())
@@ -109,8 +111,8 @@ impl ProcessRow {
         std::iter::once(first).chain(others.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns whether this process is meant by a name: that of its program, or of the script that an interpreter runs, or
-    /// its command line.
+    /// Returns whether `name` refers to this process. It can be the name or path of the program, the name of the script
+    /// that an interpreter runs, or the command line.
     pub fn is_named(&self, name: &str) -> bool {
         let is_file = |path: &String| Path::new(path).file_name().is_some_and(|file| file == name);
         self.name() == name
@@ -121,10 +123,10 @@ impl ProcessRow {
     }
 }
 
-/// The share of the bytes that all processes held below which a process is not the one that a report is about.
+/// The first process is a mere launcher if it held less than the bytes of all processes divided by this number.
 const LAUNCHER_SHARE: u64 = 100;
 
-/// The names of programs that only start others.
+/// The names of programs that only start other programs.
 const LAUNCHERS: [&str; 33] = [
     "bash",
     "cargo",
@@ -163,8 +165,9 @@ const LAUNCHERS: [&str; 33] = [
 
 /// Returns the number of the process that is *the program* of a run; `None` if there are no processes.
 ///
-/// It is what the process that the command started finally became. If that only starts others, it is the process that held
-/// most: if it is a shell or another launcher, or if it held less than a hundredth of what all processes held.
+/// It is the last program that the process started by the command executed. There are two exceptions: that program is a
+/// shell or another launcher, and another process held memory; or it held less than a hundredth of the bytes that all
+/// processes held. In these cases, the result is the process that held the most bytes.
 pub fn main_process(rows: &[ProcessRow]) -> Option<u32> {
     let largest = rows.iter().max_by_key(|row| (row.held_bytes, std::cmp::Reverse(row.number)))?;
     let Some(first) = rows.iter().filter(|row| row.is_first).max_by_key(|row| row.begun_ticks) else {
@@ -172,13 +175,13 @@ pub fn main_process(rows: &[ProcessRow]) -> Option<u32> {
     };
     let all: u64 = rows.iter().fold(0, |sum, row| sum.saturating_add(row.held_bytes));
     let is_small = first.held_bytes < all / LAUNCHER_SHARE;
-    // The second argument of an interpreter is its script.
+    // The script that an interpreter runs is in `argv[1]`.
     let is_launcher = |name: &str| LAUNCHERS.iter().any(|launcher| *launcher == name.trim_end_matches(".js"));
     let script = first.arguments.get(1).and_then(|path| Path::new(path).file_name()?.to_str());
     let is_launcher = is_launcher(first.name()) || script.is_some_and(is_launcher);
     let is_other_larger = rows.iter().any(|row| row.pid != first.pid && row.held_bytes > 0);
     if is_small || is_launcher && is_other_larger {
-        // A launcher's own earlier programs are not meant.
+        // The earlier programs of a launcher's process do not count.
         let others = rows.iter().filter(|row| row.pid != first.pid || is_small);
         return others
             .max_by_key(|row| (row.held_bytes, std::cmp::Reverse(row.number)))
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_what_the_first_process_finally_became() {
+    fn last_program_of_first_process_is_the_program() {
         let chain = [
             first(row(1, 10, "/usr/bin/env", 9_000)),
             first(row(2, 10, "/bin/bash", 9_000)),
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_passed_over() {
+    fn launchers_are_skipped() {
         let shell = [first(row(1, 10, "/bin/sh", 5_000)), row(2, 11, "/usr/bin/python3", 6_000)];
         assert_eq!(main_process(&shell), Some(2));
         let mut npm = [first(row(1, 10, "/usr/bin/node", 9_000)), row(2, 11, "/usr/bin/python3", 6_000)];
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_first_process_the_largest_is_the_program() {
+    fn largest_process_is_the_program_without_first_process() {
         assert_eq!(main_process(&[row(1, 11, "/a", 5), row(2, 12, "/b", 6), row(3, 13, "/c", 6)]), Some(2));
     }
 

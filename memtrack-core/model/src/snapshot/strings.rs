@@ -55,7 +55,7 @@ impl StringTable {
         &self.bytes[start as usize..end as usize]
     }
 
-    /// Returns the string, in which U+FFFD stands for each lone surrogate.
+    /// Returns the string for display, with U+FFFD in place of each lone surrogate.
     pub fn get(&self, id: StringId) -> Cow<'_, str> {
         let bytes = self.bytes(id);
         match std::str::from_utf8(bytes) {

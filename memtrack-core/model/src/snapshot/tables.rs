@@ -76,7 +76,7 @@ impl Snapshot {
             || self.blocks.iter().any(|block| is_sampled(block.flags))
     }
 
-    /// Returns whether small blocks of the host heap may be missing, in which case sums over the recorded ones are
+    /// Returns whether small blocks of the host heap may be missing. If they may, sums over the recorded blocks are
     /// estimates.
     pub fn may_lack_small_blocks(&self) -> bool {
         match &self.sampling {
@@ -103,7 +103,7 @@ pub struct Meta {
     /// The size in bytes below which host blocks are sampled; 0 if every block is exact.
     pub sample_threshold_bytes: u64,
     /// The mean interval between two samples in bytes, if it was fixed. It is 0 with a [budget](Self::budget), because
-    /// each sample then contains its own.
+    /// each sample then contains its own interval.
     pub sample_mean_bytes: u64,
     /// With a budget, the number of bytes added to the size of each small block when samples are selected.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
@@ -148,8 +148,8 @@ fn is_zero(number: &u64) -> bool {
 
 impl Meta {
     /// Returns the number of blocks that a block or event of `size_bytes` with these `flags` represents: 1, or more for
-    /// a sample. A sample's interval is that of its class, in which case [`Self::sample_block_bytes`] is added to the
-    /// size. A sample without a class has the interval [`Self::sample_mean_bytes`].
+    /// a sample. A sample with an interval class has the interval of that class, and [`Self::sample_block_bytes`] is
+    /// added to its size. A sample without a class has the interval [`Self::sample_mean_bytes`].
     pub fn weight(&self, flags: EventFlags, size_bytes: u64) -> f64 {
         if !flags.contains(EventFlags::SAMPLED) {
             return 1.0;

@@ -37,8 +37,8 @@ pub(super) const UNKNOWN_POINTER_MESSAGE: &str = "INTERNAL ASSERT FAILED: ptr no
 pub(super) struct Device {
     pub(super) id: DeviceId,
     context: Context,
-    /// The default pool, and the stream on which memory used by several streams is freed. Set when the device is first
-    /// used.
+    /// The default pool, and the stream that frees memory used by several streams. They are set when the device is
+    /// first used.
     handles: Option<Handles>,
     used: u64,
     /// The limit on `used`, in bytes; `u64::MAX` means no limit.

@@ -33,8 +33,8 @@ impl CudaMallocAsync {
     }
 
     fn lock_device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device>, AllocatorError> {
-        let wrong = AllocatorError::InvalidDevice { device: device.0, devices: self.devices.len() };
-        self.devices.get(usize::from(device.0)).map(lock).ok_or(wrong)
+        let invalid_device = AllocatorError::InvalidDevice { device: device.0, devices: self.devices.len() };
+        self.devices.get(usize::from(device.0)).map(lock).ok_or(invalid_device)
     }
 
     /// Locks and returns the device that allocated the block at an address.

@@ -82,13 +82,13 @@ impl Pluggable {
         free_fn: &str,
     ) -> Result<Self, PluggableError> {
         let path = path.as_ref();
-        let cannot = |error: libloading::Error| {
+        let load_error = |error: libloading::Error| {
             let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
             PluggableError(format!("{}: {why}", path.display()))
         };
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let library = Library::new(path).map_err(cannot)?;
+            let library = Library::new(path).map_err(load_error)?;
             let (alloc, free) = (find(&library, alloc_fn)?, find(&library, free_fn)?);
             Ok(Self {
                 library: ManuallyDrop::new(library),

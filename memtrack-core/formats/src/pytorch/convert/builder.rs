@@ -35,7 +35,7 @@ impl<'a> Builder<'a> {
         &mut self.convert.names.strings
     }
 
-    /// Appends the trace of the next device, given as events with their pools. The ticks of the events are those of the
+    /// Appends the trace of the next device, given as events with their pools. The ticks of the events refer to the
     /// tables' clock.
     pub fn add_trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();

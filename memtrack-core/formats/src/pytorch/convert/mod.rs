@@ -46,7 +46,7 @@ const EVENT_KEYS: [Key; 9] = [
 ];
 
 /// Returns the shapes of events: events with an address, `oom` events, and events with an address and a category. Each
-/// one comes first without and then with a stack.
+/// kind is listed first without and then with a stack.
 fn event_shapes() -> Vec<Shape> {
     let oom = EVENT_KEYS.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
     let (without, with) =
@@ -138,7 +138,7 @@ impl<'a> Converter<'a> {
                 }
                 address = places.address_of(&event);
             }
-            // A free becomes two events, of which the first one counts.
+            // A free becomes two events, and the first one counts.
             let place = (self.to.events.len() - start + 1) as u64;
             for (moment, before) in moments.iter().flatten().zip(&mut before) {
                 if event.ticks <= *moment {
@@ -293,8 +293,8 @@ impl<'a> Converter<'a> {
             (Key::HostTraces, Part::HostTraces),
         ];
         self.pytorch.root = root.map(|(key, part)| (Value::Str(key.id()), part)).into();
-        let of_host = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
-        self.pytorch.device_segments = self.pytorch.segments.len() - of_host;
+        let host_segments = self.to.segments.iter().filter(|segment| segment.device.is_host()).count();
+        self.pytorch.device_segments = self.pytorch.segments.len() - host_segments;
         let NameTables { strings, frames, stacks, .. } = self.names;
         self.to.strings = strings.table;
         self.to.frames = frames;
@@ -335,7 +335,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     }
 }
 
-/// Removes the flag that marks a sampled block, because the size is already that of all the blocks that it represents.
+/// Removes the flag that marks a sampled block, because the size already includes all blocks that it represents.
 fn clear_sampled_flag(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));

@@ -149,8 +149,7 @@ impl Places {
         }
     }
 
-    /// Returns a block that is live after all events, in the form in which the trace describes it and with its address
-    /// in the file.
+    /// Returns a block that is live after all events, as the trace describes it and with its address in the file.
     pub(super) fn to_live_block(&self, block: &LiveBlock) -> LiveBlock {
         let recorded = block.address;
         let Some(PlacedBlock { event, place }) = self.live.get(&recorded) else {

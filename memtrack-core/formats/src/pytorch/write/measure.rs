@@ -1,5 +1,5 @@
-//! Computes how long a snapshot would be if its values were not shared, without writing it. Shared values are measured
-//! only once.
+//! Computes the length that a snapshot would have if its values were not shared, without writing the snapshot. Shared
+//! values are measured only once.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::StringId;
@@ -10,7 +10,7 @@ use std::io;
 /// The maximum ratio of the length without sharing to the length with sharing. For real snapshots, with a hundred
 /// frames per event, the ratio is about 100.
 const MAX_EXPANSION: u64 = 4096;
-/// The length up to which snapshots are never refused.
+/// The maximum length, in bytes, up to which no snapshot is refused.
 const MAX_UNCHECKED_BYTES: u64 = 16 << 20;
 /// The approximate length of a reference to a value that has already been written.
 const REFERENCE_BYTES: u64 = 3;

@@ -20,7 +20,7 @@ enum Container {
     FrozenSet,
 }
 
-/// Identifies a value that may be written once and then referred to.
+/// The identity of a value that may be written once and then referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SharedId {
     Stack(u32),
@@ -30,7 +30,7 @@ enum SharedId {
     Value(usize),
 }
 
-/// Receives a snapshot's values in order, with one call per value. [`Sink::begin_container`] gets the number of items
+/// A receiver of a snapshot's values in order, with one call per value. [`Sink::begin_container`] gets the number of items
 /// in a container. Each item is enclosed by calls to [`Sink::begin_item`] and [`Sink::end_item`]; in a dictionary, an
 /// item is a key and a value.
 trait Sink {

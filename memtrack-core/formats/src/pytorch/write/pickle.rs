@@ -1,6 +1,6 @@
 //! Writes a snapshot as a pickle of protocol 4 the way CPython does, with frames of 64 KiB, memoised containers, and
-//! shared values that are written only once. The values in PyTorch's snapshots take only instructions that
-//! pytorch.org/memory_viz supports.
+//! shared values that are written only once. The values in PyTorch's snapshots are written only with
+//! instructions that pytorch.org/memory_viz supports.
 
 use super::{Container, SharedId, Sink};
 use crate::pickle::emitter::Emitter;
@@ -9,7 +9,7 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// The number of items that are added to their container in one go.
+/// The maximum number of items that one instruction adds to their container.
 const MAX_BATCH_LEN: usize = 1000;
 /// The memo slot of a value that does not have one.
 const UNSET: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! Traverses a PyTorch snapshot from the root down, in the order of the file from which it was read.
+//! Traverses a PyTorch snapshot from the root down, in the order of the file that it was read from.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::event::StackId;

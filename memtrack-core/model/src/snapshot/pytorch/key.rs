@@ -107,7 +107,7 @@ impl Key {
     }
 }
 
-/// Returns the strings with which every table of the PyTorch reader starts, from id 1 on. All keys come first, so that
+/// Returns the strings that every table of the PyTorch reader starts with, from id 1 on. All keys come first, so that
 /// an id determines the [`Key`] without comparing bytes. They are followed by PyTorch's actions.
 pub fn vocabulary() -> impl Iterator<Item = &'static str> {
     let keys = Key::ALL.iter().map(|key| key.name());

@@ -1,4 +1,4 @@
-//! The content of PyTorch's snapshots that recordings do not have. [`PyTorch`] explains where everything is. The
+//! The content of PyTorch's snapshots that recordings do not have. [`PyTorch`] explains where each part is stored. The
 //! readers and writers for the files are in packages that depend on this one.
 
 mod events;
@@ -32,7 +32,7 @@ use std::ops::Range;
 /// other address (see [`Snapshot::oom_free_bytes`]). The segments and the active blocks are in [`Snapshot::segments`]
 /// and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists of frames are [`Snapshot::named`] stacks,
 /// interned by content. An event or block without the key `frames` has the empty stack, and [`Records::has`]
-/// distinguishes it from one whose list is empty. Events that memtrack recorded get their scopes back.
+/// distinguishes it from one whose list is empty. The scopes of events that memtrack recorded are restored.
 ///
 /// [`Oom`]: crate::event::Action::Oom
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,7 +154,7 @@ impl Snapshot {
         events::value_at(&self.events, details, row, place)
     }
 
-    /// Returns how much of the device was free when memory ran out, at an [`Oom`](crate::event::Action::Oom) event. In
+    /// Returns the device's free bytes when memory ran out, at an [`Oom`](crate::event::Action::Oom) event. In
     /// a PyTorch file, such an event may also have an address, which is meaningless. Returns `None` if the file does
     /// not contain the number, and for a heap, whose free memory is unknown.
     ///

@@ -1,7 +1,8 @@
-//! Sampled blocks in PyTorch's files. These files have no weights, so a sampled block has the bytes that it represents,
-//! and totals and peaks are the estimates. The block's own size and weight are in its `user_metadata`, as text for
-//! people. For memtrack, they are also in the allocator settings, once for each such text, under a key that other
-//! programs ignore: `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
+//! Sampled blocks in PyTorch's files. These files have no weights, so the size of a sampled block is the number of bytes
+//! that it represents, and totals and peaks are the estimates. The block's own size and weight are in its
+//! `user_metadata`, as text for people. For memtrack, they are also in the allocator settings, once for each such text,
+//! under a key that other programs ignore:
+//! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
 use crate::snapshot::{StringId, WeighedBlock};
 use std::collections::HashMap;

@@ -54,7 +54,7 @@ pub struct BlockInfo {
     pub address: u64,
     /// The size of the block.
     pub size: u64,
-    /// The requested bytes. For a free block, they are those of the last request that the block or a part of it served.
+    /// The requested bytes. For a free block, this is the size of the last request that the block or a part of it served.
     pub requested_size: u64,
     /// The state of the block.
     pub state: BlockState,

@@ -1,5 +1,5 @@
-//! Reads an event from its bytes to its row using a [stencil](crate::pytorch::read::fast::stencil). Nothing is changed
-//! until the whole event is known to match, so that the machine can read an event that does not match from its start.
+//! Reads an event directly from its bytes into its row using a [stencil](crate::pytorch::read::fast::stencil). Nothing is
+//! changed until the whole event is known to match, so that the machine can start over with an event that does not.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -12,7 +12,7 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Kind;
 use memtrack_model::snapshot::pytorch::action_of;
 
-/// The maximum number of new values that an event adds to the memo, which are its list of frames and its pools.
+/// The maximum number of new values that an event adds to the memo: its list of frames and its pools.
 const MAX_NEW_VALUES: usize = 3;
 
 /// An event that matches a stencil.
@@ -52,8 +52,8 @@ fn as_string(value: Cell) -> Option<StringId> {
 }
 
 impl Machine<'_> {
-    /// Turns the dictionary on top of the stack, provided that it is new, into the event whose entries are at the start
-    /// of `ready`, which holds the bytes after the mark. Returns the length of the entries, or `None` if no stencil
+    /// Turns the new dictionary on top of the stack into the event with the entries at the start of `ready`, which holds
+    /// the bytes after the mark. Returns the length of the entries, or `None` if there is no new dictionary or no stencil
     /// matches.
     ///
     /// # Errors
@@ -78,8 +78,8 @@ impl Machine<'_> {
                 self.append_event(index, dict, &mut matched)?;
                 return Ok(Some(length));
             }
-            // Drop the pools again. The values of an event that does not match may not be pools after all: if a key
-            // occurs twice, only the last value is valid.
+            // Drop the pools again. The values of an event that does not match might not be pools after all: if a
+            // key occurs twice, only the last value is valid.
             self.event_pools().truncate(pools);
         }
         Ok(None)

@@ -38,7 +38,7 @@ struct Entry {
     start: u32,
     length: u32,
     stack: StackId,
-    /// The entry that came after this one the last time. It is a good guess, because programs repeat themselves.
+    /// The entry that came after this one most recently. It is a good guess, because programs repeat themselves.
     next: u32,
 }
 
@@ -106,7 +106,7 @@ impl Runs {
         self.search(ready)
     }
 
-    /// Searches for a run other than the one that came after the previous run the last time.
+    /// Searches for a run other than the one that most recently came after the previous run.
     fn search(&mut self, ready: &[u8]) -> Option<Run> {
         let head = guess_index(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);

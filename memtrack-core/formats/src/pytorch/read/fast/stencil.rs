@@ -25,7 +25,7 @@ const MAX_STENCILS: usize = 4;
 /// The number of misses at which no more stencils are learnt; see [`Stencils::misses`].
 const MAX_MISSES: u32 = 1000;
 
-/// The place where an entry's value goes.
+/// The destination of an entry's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Address,
@@ -58,7 +58,7 @@ pub(crate) struct Stencil {
     pub(crate) entries: Vec<StencilEntry>,
 }
 
-/// The known stencils. The one that was used last comes first.
+/// The known stencils, with the most recently used one first.
 #[derive(Debug, Default)]
 pub(crate) struct Stencils {
     pub(crate) known: Vec<Stencil>,

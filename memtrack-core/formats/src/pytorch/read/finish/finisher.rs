@@ -112,8 +112,8 @@ impl Finisher {
         Ok(())
     }
 
-    /// Refuses a list of complete snapshots, such as those of all ranks. As a list of segments, it would be an empty
-    /// device.
+    /// Refuses a list of complete snapshots, such as the snapshots of all ranks. Read as a list of segments, it would
+    /// look like an empty device.
     fn refuse_snapshots(&self, list: Cell) -> Result<(), Refusal> {
         let is_snapshot = |item: &Cell| {
             item.tag() == cell::DICT

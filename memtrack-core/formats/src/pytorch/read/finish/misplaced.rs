@@ -1,6 +1,5 @@
-//! Refuses values of other types where a list is expected. A report would treat such a value as an empty
-//! list, and would print a zero for data that the file does contain, albeit in an unknown form. All other
-//! unusual values are kept unchanged.
+//! Refuses values of other types where a list is expected. A report would treat such a value as an empty list and print
+//! 0, although the file does contain data, in an unknown form. All other unusual values are kept unchanged.
 
 use crate::pytorch::read::finish::finisher::{Refusal, shape_error};
 use crate::pytorch::read::fold::rows::Table;

@@ -5,7 +5,7 @@
 pub(crate) struct Order {
     /// The number of rows at the start that are in place. Usually, this is all of them.
     in_place: u32,
-    /// All rows in order, starting from when one arrives out of place. Empty until then.
+    /// All rows in order. The list is empty until a row arrives out of place.
     rows: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Order {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
 
-    /// Returns whether the order is the same as that of a table with `length` rows.
+    /// Returns whether the traces contain all `length` rows of the table in the table's order.
     pub(crate) fn is_order_of_table(&self, length: usize) -> bool {
         self.rows.is_empty() && self.in_place as usize == length
     }

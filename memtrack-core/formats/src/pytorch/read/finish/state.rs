@@ -1,5 +1,4 @@
-//! Computes the tables that every snapshot has from PyTorch's tables. These are segments, live blocks, and
-//! counts per device.
+//! Computes the tables that every snapshot has (segments, live blocks, and counts per device) from PyTorch's tables.
 
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};

@@ -1,5 +1,4 @@
-//! Determines the number that a column stores for a value, which is either the value itself or the nearest
-//! number.
+//! Determines the number that a column stores for a value: the value itself or the nearest number.
 
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;

@@ -45,7 +45,7 @@ pub(crate) enum Table {
     Annotations,
 }
 
-/// The values of a record until all of them are known. Those that have a column are kept by key, and the others by
+/// The values of a record until all of them are known. Values with a column are stored by key, and other values by
 /// position.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
@@ -67,7 +67,7 @@ pub(crate) struct TableBuilder {
     pub(crate) used_ids: Vec<StackId>,
     /// The rows of frames, keyed by the keys and values of the frames.
     pub(crate) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
-    /// The values to which containers were converted. `None` means that the conversion is in progress.
+    /// The values that containers were converted to. `None` means that the conversion is in progress.
     pub(crate) converted: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(crate) block_lists: BlockLists,
     pub(crate) tuple_lists: TupleLists,
@@ -165,7 +165,7 @@ impl TableBuilder {
         Ok(Some(self.tables[table as usize].add(items, keys)))
     }
 
-    /// Stores a value of a record. It goes into its column if it fits, and beside the record otherwise.
+    /// Stores a value of a record: in its column if it fits there, and beside the record otherwise.
     pub(crate) fn set_field(
         &mut self,
         table: Table,

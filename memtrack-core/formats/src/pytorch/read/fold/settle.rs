@@ -38,8 +38,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Ends the state in which a container's contents are taken out. During that state, a reference to the container is
-    /// a cycle.
+    /// Ends the time during which a container's contents are taken out. During this time, a reference to the container
+    /// is a cycle.
     pub(crate) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
         match before {
             Some(before) => self.converted.insert(container, before),

@@ -63,13 +63,13 @@ pub(crate) fn remove_duplicates(items: &[Cell]) -> Vec<Cell> {
     if pairs.iter().all(|pair| seen.insert(pair[0])) {
         return items.to_vec();
     }
-    let mut places: HashMap<Cell, usize> = HashMap::new();
+    let mut positions: HashMap<Cell, usize> = HashMap::new();
     let mut kept: Vec<Cell> = Vec::with_capacity(items.len());
     for &[key, value] in pairs {
-        match places.get(&key) {
-            Some(&place) => kept[place + 1] = value,
+        match positions.get(&key) {
+            Some(&position) => kept[position + 1] = value,
             None => {
-                places.insert(key, kept.len());
+                positions.insert(key, kept.len());
                 kept.extend([key, value]);
             }
         }

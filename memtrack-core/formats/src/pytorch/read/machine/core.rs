@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
         let folded = if fresh { self.builder.fold_dictionary(&mut self.heap, items)? } else { None };
         match folded {
-            // A value inside the dictionary refers to the dictionary and found it empty.
+            // A value inside the dictionary refers to the dictionary, which was still empty when the value was converted.
             Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
                 return Err(PickleErrorKind::Cyclic);
             }

@@ -1,5 +1,5 @@
-//! Storage for values that do not fit into a [`Cell`]. Each list or dictionary has a cell that holds its
-//! current form. When it is folded into a table, its contents are immediately freed and reused.
+//! Storage for values that do not fit into a [`Cell`]. Each list or dictionary has a cell that holds its current form.
+//! When a container is folded into a table, the memory of its contents is reused at once.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::number::Integer;

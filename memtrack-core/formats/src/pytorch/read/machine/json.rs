@@ -1,4 +1,4 @@
-//! Reads JSON of the kind that Python writes. The values go into the same cells as those of a pickle.
+//! Reads JSON of the kind that Python writes. The values go into the same cells as a pickle's values.
 //!
 //! **Why not a library?** Python's JSON has integers of any size, lone surrogates in escapes, and the words `NaN` and
 //! `Infinity`. In addition, errors must contain the byte offset.
