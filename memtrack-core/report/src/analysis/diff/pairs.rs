@@ -54,7 +54,7 @@ pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
     }
 }
 
-/// Returns the pairs for one device, each with its name if it has one.
+/// Returns the pairs of one device, each with the name of its groups; `None` if stacks identify the groups.
 fn pair_groups<'a>(
     devices: [&'a SideDevice; 2],
     places: &[Vec<FunctionLine>; 2],

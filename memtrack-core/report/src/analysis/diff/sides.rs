@@ -1,4 +1,4 @@
-//! One of the two files, reduced to its groups, which is all that stays in memory while the other file is read.
+//! Reduces a file to its groups. Only these groups stay in memory while the other file is read.
 
 use super::moved_lines::Functions;
 use super::names::strip_indices;
@@ -67,7 +67,7 @@ pub(super) struct Group {
     pub(super) members: u64,
 }
 
-/// What identifies a group within a file.
+/// The key that identifies a group within a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum GroupKey {
     Name(String),
@@ -217,7 +217,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
     }
 }
 
-/// Returns what identifies a row's group.
+/// Returns the key of a row's group.
 fn group_key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
     match by {
         DiffBy::Line => match &row.owned.mine {

@@ -133,7 +133,7 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// Determines the precision of the samples for `device`, whose lifetimes are `lifetimes`.
+    /// Determines the precision of the samples for `device`; `lifetimes` must be all of its lifetimes.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);

@@ -12,7 +12,7 @@ const USUAL_SHARE: f64 = 0.99;
 /// A block is far older than usual if its age is at least this many times the usual lifetime.
 const MIN_FAR_OLDER_FACTOR: f64 = 10.0;
 
-/// How old a group's blocks are, or became before they were freed.
+/// The ages of a group's blocks, at the free or, if they were never freed, at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Age {
@@ -30,7 +30,7 @@ pub struct Age {
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
     freed: Box<[f32; BUCKET_COUNT]>,
-    /// The number of blocks, and their bytes.
+    /// The number of blocks in each bucket, and their bytes.
     alive: Box<[[f32; 2]; BUCKET_COUNT]>,
 }
 

@@ -8,7 +8,7 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
-/// The minimum share of a group's growth that must be freed in the last moments for them to be the program's shutdown.
+/// The minimum share of a group's growth that must be freed in the last moments for these to count as the shutdown.
 const MIN_FREED_LATE_SHARE: f64 = 0.5;
 
 /// Running sums of bytes and blocks.
@@ -70,7 +70,7 @@ pub(super) struct Group {
     pub(super) stays: Option<(StayedBlocks, Option<Ages>)>,
 }
 
-/// The blocks of one group that stayed through each period, and those that left in it.
+/// The blocks of one group that stayed through each period, and the blocks that left in each period.
 #[derive(Clone, Debug)]
 pub(super) struct StayedBlocks {
     stayed: Vec<BlockSums>,
@@ -173,7 +173,7 @@ impl StayedBlocks {
         self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
     }
 
-    /// Returns the leak if the group is one.
+    /// Returns the leak, or `None` if the group does not leak.
     pub(super) fn to_leak(
         &self,
         row: TopRow,

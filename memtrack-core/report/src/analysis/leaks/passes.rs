@@ -1,5 +1,5 @@
-//! Determines whether a training step has ended. Until one has, each layer in the first forward pass keeps memory for
-//! the backward pass, and this looks like a leak.
+//! Determines whether a training step has ended. Before the first step ends, each layer in the first forward pass keeps
+//! memory for the backward pass, and this looks like a leak.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::framework_operators::Patterns;

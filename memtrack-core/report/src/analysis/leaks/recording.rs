@@ -106,7 +106,7 @@ impl Seconds {
     }
 }
 
-/// Returns the reason why a device's leaks cannot be determined, if there is one.
+/// Returns the reason why a device's leaks cannot be determined; `None` if they can.
 fn undetermined_reason(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

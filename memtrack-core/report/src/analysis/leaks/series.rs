@@ -103,7 +103,7 @@ struct ReducedBlock {
     group: u32,
 }
 
-/// What identifies a group in all snapshots of a series.
+/// The key that identifies a group in all snapshots of a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Name(String),
@@ -334,7 +334,7 @@ pub(super) fn find_leaks(
     })
 }
 
-/// A block that was live in the last visited snapshot that contains it.
+/// A block, and the range of successive snapshots that contain it so far.
 struct OpenBlock {
     stack: u64,
     size_bytes: u64,
