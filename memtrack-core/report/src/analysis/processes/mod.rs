@@ -317,8 +317,8 @@ fn end_earlier(merged: &mut Snapshot, rows: &[ProcessRow]) {
     merged.events.sort_by_ticks();
 }
 
-/// Returns, for each device, the limits that the peaks of single processes set for the peak of all processes: the largest of the
-/// lower ends, and the sum of the upper ends.
+/// Returns, for each device, the limits that the peaks of single processes set for the peak of all processes: the largest of
+/// the lower ends, and the sum of the upper ends.
 fn limits_by_processes<'a>(processes: impl Iterator<Item = &'a Process>) -> BTreeMap<DeviceId, (f64, f64)> {
     let mut limits: BTreeMap<DeviceId, (f64, f64)> = BTreeMap::new();
     for device in processes.flat_map(|process| &process.devices) {
@@ -332,7 +332,7 @@ fn limits_by_processes<'a>(processes: impl Iterator<Item = &'a Process>) -> BTre
 /// Returns the process that started this one; `None` if that process was not recorded.
 fn parent_of<'a>(rows: &'a [ProcessRow], row: &ProcessRow) -> Option<&'a ProcessRow> {
     // Several rows can have the parent's id, because a process keeps its id when it executes another program, and because
-    // process ids are reused. The newest of these rows is the parent.
+    // process ids are reused. The newest of those rows is the parent.
     let is_before = |other: &&ProcessRow| {
         other.pid == row.parent && other.number != row.number && other.begun_ticks <= row.begun_ticks
     };

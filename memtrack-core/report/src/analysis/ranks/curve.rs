@@ -34,7 +34,7 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Caps the levels at `most`, which no level exceeded; estimates above it are due to their error.
+    /// Caps the levels at `most`. The true level never exceeded `most`, so any excess is an error of the estimate.
     pub(super) fn cap_at(&mut self, most: f64) {
         let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
         lower(&mut self.most);
@@ -71,7 +71,7 @@ impl Cuts<'_> {
 }
 
 impl Curve {
-    /// Computes the curve of `device`, whose blocks lived for `lifetimes`.
+    /// Computes the curve of `device`; `lifetimes` are the lifetimes of all its blocks.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -228,7 +228,7 @@ impl<'a> LevelTracker<'a> {
         }
         let is_open = self.steps.is_open;
         for at in self.steps.done.len()..self.cuts.steps.len() {
-            // Of the remaining steps, only the first can have started.
+            // Only the first of the remaining steps can have started.
             let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
             self.steps.done.push((clamp(most), clamp(self.level)));
             self.steps.is_open = false;

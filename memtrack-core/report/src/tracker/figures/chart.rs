@@ -275,7 +275,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns how many of a marker's positions are on the axis.
+/// Returns the number of a marker's positions that are on the axis.
 fn count_positions_on_axis(mark: &Mark, calls: &Axis) -> usize {
     mark.positions.partition_point(|at| *at as f64 <= calls.to)
 }
