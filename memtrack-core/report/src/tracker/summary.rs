@@ -31,7 +31,7 @@ impl Growth {
     }
 }
 
-/// The operators with the largest growth. Its `Display` text is what PyTorch prints, without the final line feed. The
+/// The operators with the largest growth. The `Display` text equals PyTorch's output without the final line feed. The
 /// unit `MB` in that text means MiB. The serialised form contains the same data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]

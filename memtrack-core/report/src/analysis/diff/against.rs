@@ -1,4 +1,4 @@
-//! Compares a file's peaks with those of a base file, within a tolerance. `memtrack check --against` uses it.
+//! Compares a file's peaks with the peaks of a base file, within a tolerance, for `memtrack check --against`.
 
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};

@@ -1,5 +1,5 @@
-//! How a group changed: it became larger or smaller, appeared, disappeared, or is unchanged. A difference within the
-//! error of an estimate counts as unchanged.
+//! Classifies the change of a group: it became larger or smaller, appeared, disappeared, or is unchanged. A difference
+//! within the error of an estimate counts as unchanged.
 
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::estimate::Estimate;

@@ -146,8 +146,8 @@ pub struct DiffRow {
     pub bytes: Change,
     /// The number of blocks.
     pub blocks: Change,
-    /// How many groups of the earlier and of the later file were merged into this one because they differ only in an
-    /// index, an address or a line that cannot be matched.
+    /// The numbers of groups in the earlier and in the later file that were merged into this one because they differ
+    /// only in an index, an address or a line that cannot be matched.
     pub members: [u64; 2],
 }
 

@@ -53,7 +53,7 @@ pub struct SideDevice {
     pub dropped: u64,
     /// Groups with fewer bytes than this may have no sample; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The maximum number of blocks that a group without a sample may have.
+    /// The maximum number of blocks that a group without a sample can have.
     pub(super) detection_limit_blocks: f64,
     pub(super) groups: Vec<Group>,
 }

@@ -230,7 +230,7 @@ impl Sums {
         }
     }
 
-    /// Returns an estimator for parts of `all`, whose total is known not to exceed `bytes` and `blocks`.
+    /// Returns an estimator for parts of `all`. The total of `all` is known not to exceed `bytes` and `blocks`.
     pub fn limited_to<'a>(&self, bytes: u64, blocks: u64, all: impl Iterator<Item = &'a Lifetime>) -> Self {
         let (sum_of_bytes, sum_of_blocks) = add_up(all);
         Self {

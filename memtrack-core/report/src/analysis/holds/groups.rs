@@ -265,7 +265,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Returns the name that accounts for more than half of the bytes, if any.
+/// Returns the name that accounts for more than half of the bytes, or `None` if no name does.
 fn majority_name(names: &HashMap<String, u64>, of: u64) -> Option<String> {
     let (name, bytes) = names.iter().max_by_key(|(name, bytes)| (**bytes, std::cmp::Reverse(*name)))?;
     (*bytes > of / 2).then(|| shorten_middle(&printable(name), MAX_CHARS))

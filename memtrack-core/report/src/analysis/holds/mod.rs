@@ -245,7 +245,7 @@ pub struct WhoHolds {
     pub cached: Option<Cached>,
     /// Memory that is in use but not tracked by memtrack, if known.
     pub unseen: Option<Untracked>,
-    /// How much the held memory grew, if known.
+    /// The growth of the held memory, if known.
     pub grown: Option<Growth>,
     /// The advice on what to do first.
     pub advice: String,

@@ -1,5 +1,6 @@
 //! The lifetimes of a group's blocks: the 99th percentile for freed blocks, and the age at the end for all others.
-//! Times are kept in a histogram whose buckets grow by a fifth, so that a group takes 2 KiB however many blocks it has.
+//! Times are kept in histograms whose buckets grow by a fifth, so that a group takes 3 KB regardless of its number of
+//! blocks.
 
 /// The number of buckets per doubling of the time.
 const BUCKETS_PER_DOUBLING: f64 = 4.0;

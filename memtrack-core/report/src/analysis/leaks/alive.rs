@@ -53,8 +53,7 @@ pub(super) struct JudgedPeriods {
     pub(super) end: u64,
     /// The length of one tick; `None` if the file does not record times.
     pub(super) seconds_per_tick: Option<f64>,
-    /// Whether the periods lie between snapshots, in which case a group has one more known state than there are
-    /// periods.
+    /// Whether the periods lie between snapshots. A group then has one more known state than there are periods.
     pub(super) between_snapshots: bool,
 }
 
@@ -168,7 +167,7 @@ impl StayedBlocks {
         })
     }
 
-    /// Returns whether the group may be a leak, in which case computing its ages is worthwhile.
+    /// Returns whether the group might be a leak. Ages are computed only for such groups.
     pub(super) fn may_leak(&self) -> bool {
         self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
     }

@@ -9,7 +9,7 @@
 const MIN_STEADY_SHARE: f64 = 0.8;
 /// The corresponding share for groups whose blocks are far older than usual: half.
 const MIN_STEADY_SHARE_FOR_OLD: f64 = 0.5;
-/// The maximum share of a leak's stayed blocks that may have left again.
+/// The maximum ratio of a leak's bytes and blocks that left to those that stayed.
 const MAX_LEFT_SHARE: f64 = 0.5;
 /// The growth in the last third of the periods must be at least this share of the growth in the third before it;
 /// otherwise, the growth is ending.

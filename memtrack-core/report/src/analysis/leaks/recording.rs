@@ -24,7 +24,7 @@ use std::collections::HashMap;
 const MIN_EVENTS_PER_PERIOD: usize = 2;
 /// The corresponding minimum for files that do not record times, in which all events may belong to a program's startup.
 const MIN_EVENTS_WITHOUT_TIMES: usize = 100;
-/// The last 1/20 of a recording are its last moments.
+/// The last 1/20 of a recording counts as its last moments.
 const LATE_DIVISOR: u64 = 20;
 /// The group number for blocks that a suppression leaves out.
 const SUPPRESSED_GROUP: u32 = u32::MAX;

@@ -206,7 +206,7 @@ fn reduce_device(
             group: place.row as u32,
         });
     }
-    // Other rows are identified by the first of several stacks that look the same, so that stack must not change.
+    // Rows without a line in the user's code are identified by the first of their stacks, so keep that stack first.
     let lines = sorter.own_lines();
     let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
     of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));

@@ -1,5 +1,5 @@
-//! Limits the size of a tree. The smallest functions are removed first, and those removed from the same caller are
-//! replaced by one rectangle with their total, so that all totals stay the same.
+//! Limits the size of a tree. The smallest functions are removed first. All functions removed from the same caller are
+//! replaced by one rectangle with their total bytes, so that all totals stay the same.
 
 use super::removed_label;
 use super::tree::{Node, RectangleKind, Tree};

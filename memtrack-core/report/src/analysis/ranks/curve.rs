@@ -140,9 +140,9 @@ struct LevelTracker<'a> {
 /// The completed sections of a trace (steps or bins), and the current one.
 struct Section<T> {
     done: Vec<T>,
-    /// Whether the current section has started.
+    /// Whether a section is open: it has started and not ended.
     is_open: bool,
-    /// The tick at which the current section starts or, once it has started, ends.
+    /// The tick at which the open section ends or, if no section is open, at which the next section starts.
     next: u64,
     /// The highest level in the current section so far.
     most: i128,

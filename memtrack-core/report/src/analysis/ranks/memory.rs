@@ -87,7 +87,7 @@ pub struct RanksMemory {
     pub outliers: Vec<Outlier>,
     /// The reason why outliers cannot be determined; `None` if they can.
     pub cannot_tell: Option<String>,
-    /// How far apart the ranks are from step to step; `None` unless at least two of them marked steps in common.
+    /// The spread of the ranks in each step; `None` unless at least two of the ranks marked steps in common.
     pub skew: Option<Skew>,
 }
 

@@ -40,8 +40,8 @@ const MAX_TICK_ROWS: usize = 4;
 /// The minimum distance between ticks of the same marker name, in pixels. Ticks that would be closer are omitted.
 const MIN_TICK_DISTANCE: i32 = 2;
 
-/// Draws `figure` so that it covers `root`, whose size is [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
-/// themselves need a font named `sans-serif` in normal and bold styles.
+/// Draws `figure` so that it covers `root`. The size of `root` must be [`WIDTH`] × [`HEIGHT`] times `scale`. Backends
+/// that draw text themselves need a font named `sans-serif` in normal and bold styles.
 ///
 /// # Errors
 /// Returns any backend error.
