@@ -77,7 +77,7 @@ pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<Fun
         drifts.insert((function, file), match_lines(lines, later));
     }
     let mut numbers: HashMap<(String, String), u32> = HashMap::new();
-    let mut places = |of: &Functions, side: usize| -> Vec<FunctionLine> {
+    let mut lines_of = |of: &Functions, side: usize| -> Vec<FunctionLine> {
         let place = |frame: &Frame| {
             let function = normalize_function(&frame.function);
             let file = known_file(frame).unwrap_or_default();
@@ -92,16 +92,16 @@ pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<Fun
         };
         of.frames.iter().map(place).collect()
     };
-    [places(before, 0), places(after, 1)]
+    [lines_of(before, 0), lines_of(after, 1)]
 }
 
 /// Maps source files that only the earlier file has to source files that only the later file has. Two source files
 /// match if the last three, two or one components of their paths are the same and no other paths share those
 /// components.
 fn match_moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a str, &'a str> {
-    let files = |places: &'a Functions| -> BTreeSet<&'a str> {
-        let of_frames = places.frames.iter().filter_map(known_file);
-        of_frames.chain(places.lines.keys().map(|(_, file)| file.as_str())).collect()
+    let files = |functions: &'a Functions| -> BTreeSet<&'a str> {
+        let of_frames = functions.frames.iter().filter_map(known_file);
+        of_frames.chain(functions.lines.keys().map(|(_, file)| file.as_str())).collect()
     };
     let [all_before, all_after] = [files(before), files(after)];
     let mut gone: Vec<&str> = all_before.difference(&all_after).copied().collect();
@@ -233,14 +233,14 @@ mod tests {
     }
 
     fn collect_functions(frames: &[(&str, &str, u32)]) -> Functions {
-        let mut places = Functions::default();
+        let mut functions = Functions::default();
         for &(function, file, line) in frames {
             let frame =
                 Frame { function: function.into(), file: Some(file.into()), line: Some(line), binary: None };
-            places.assign_number(&frame);
-            places.record_line(&frame);
+            functions.assign_number(&frame);
+            functions.record_line(&frame);
         }
-        places
+        functions
     }
 
     #[test]

@@ -108,10 +108,10 @@ impl Processes {
             };
             all.insert(row.number, process);
         }
-        let limits = limits_by_processes(all.values());
+        let limits = peak_limits(all.values());
         let mut merged = merge(snapshots);
         let mut together = memory_of(&merged, &clock, begun);
-        end_earlier(&mut merged, &rows);
+        end_when_last_seen(&mut merged, &rows);
         let earlier = memory_of(&merged, &clock, begun);
         for (device, earlier) in together.iter_mut().zip(&earlier) {
             let error = &mut device.peak_error;
@@ -131,7 +131,7 @@ impl Processes {
             device.peak_bytes = error.value as u64;
         }
         let seconds = seconds_between(&clock, begun, ended);
-        let order = in_tree_order(&rows);
+        let order = tree_order(&rows);
         let processes = order.into_iter().filter_map(|number| all.remove(&number)).collect();
         Self { processes, together, seconds, complete, unrecorded }
     }
@@ -303,7 +303,7 @@ fn memory_of(snapshot: &Snapshot, clock: &Clock, begun: u64) -> Vec<DeviceMemory
 
 /// Moves the end of each process to the earliest possible moment, which is when the process was last seen running. In a merged
 /// snapshot, a process ends at the moment when its end was noticed.
-fn end_earlier(merged: &mut Snapshot, rows: &[ProcessRow]) {
+fn end_when_last_seen(merged: &mut Snapshot, rows: &[ProcessRow]) {
     let rows: BTreeMap<u64, &ProcessRow> = rows.iter().map(|row| (row.number.into(), row)).collect();
     for at in 0..merged.events.len() {
         // The frees of the blocks that a process held at its end belong to no thread.
@@ -319,7 +319,7 @@ fn end_earlier(merged: &mut Snapshot, rows: &[ProcessRow]) {
 
 /// Returns, for each device, the limits that the peaks of single processes set for the peak of all processes: the largest of
 /// the lower ends, and the sum of the upper ends.
-fn limits_by_processes<'a>(processes: impl Iterator<Item = &'a Process>) -> BTreeMap<DeviceId, (f64, f64)> {
+fn peak_limits<'a>(processes: impl Iterator<Item = &'a Process>) -> BTreeMap<DeviceId, (f64, f64)> {
     let mut limits: BTreeMap<DeviceId, (f64, f64)> = BTreeMap::new();
     for device in processes.flat_map(|process| &process.devices) {
         let (least, most) = limits.entry(device.device).or_default();
@@ -341,7 +341,7 @@ fn parent_of<'a>(rows: &'a [ProcessRow], row: &ProcessRow) -> Option<&'a Process
 
 /// Returns the numbers of the processes. Each process comes before its children, and children are in the order in which they
 /// began.
-fn in_tree_order(rows: &[ProcessRow]) -> Vec<u32> {
+fn tree_order(rows: &[ProcessRow]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut by_beginning: Vec<&ProcessRow> = rows.iter().collect();
     by_beginning.sort_by_key(|row| (row.begun_ticks, row.number));
@@ -375,7 +375,7 @@ mod tests {
         // Process 10 executes a second program after it has started 11, and starts 12 afterwards; 11 starts 13.
         let rows =
             [row(1, 10, 1, 0), row(2, 11, 10, 1), row(3, 10, 1, 2), row(4, 12, 10, 3), row(5, 13, 11, 4)];
-        assert_eq!(in_tree_order(&rows), [1, 2, 5, 3, 4]);
+        assert_eq!(tree_order(&rows), [1, 2, 5, 3, 4]);
         let parents: Vec<Option<u32>> =
             rows.iter().map(|row| parent_of(&rows, row).map(|parent| parent.number)).collect();
         assert_eq!(parents, [None, Some(1), None, Some(3), Some(2)]);
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn damaged_parents_lose_no_process() {
         let rows = [row(1, 10, 11, 5), row(2, 11, 10, 5), row(3, 12, 12, 5)];
-        let mut order = in_tree_order(&rows);
+        let mut order = tree_order(&rows);
         order.sort_unstable();
         assert_eq!(order, [1, 2, 3]);
     }

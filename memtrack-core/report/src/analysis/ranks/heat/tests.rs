@@ -151,7 +151,7 @@ fn outlier_starts_at_first_step_marked_by_rule() {
 }
 
 #[test]
-fn early_blip_is_not_start_and_one_column_gap_is_not_end() {
+fn early_blip_is_not_start_and_short_gap_is_not_end() {
     let mut ranks: Vec<Rank> = (0..4).map(|number| rank(number, &[100; 512])).collect();
     ranks[2].mib[10] = 200;
     ranks[2].mib[300..].fill(200);
