@@ -5,7 +5,7 @@
 //!
 //! - [`analysis`]: the reports `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`, `leaks`, `holds` (who
 //!   holds the memory), `diff` and `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`, for the
-//!   errors of sums over samples; and `ownership`, which decides whose code a frame is.
+//!   errors of sums over samples; and `ownership`, which determines whether a frame is in the user's code.
 //! - `viz`: PyTorch's texts.
 //! - `tracker`: operator series, with their files and figures.
 //! - `figures`: axes and a canvas.

@@ -82,8 +82,8 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         // plotters measures text by line height, which is 1.24 times the font size.
         let size = f64::from(size * self.scale) * 1.24;
         let style: TextStyle = FontDesc::new(FontFamily::SansSerif, size, style).into_text_style(self.root);
-        // Backends differ by a pixel or two in where they place the vertical middle of text; they agree best on its
-        // bottom.
+        // Backends differ by a pixel or two in where they place the vertical middle of text; they agree best on the
+        // bottom of text.
         let style = style.color(&color).pos(Pos::new(horizontal, VPos::Bottom));
         let bottom = at.1 * self.scale + font.0 * self.scale * 66 / 100;
         self.root.draw(&Text::new(text.to_owned(), (at.0 * self.scale, bottom), style))

@@ -82,8 +82,8 @@ impl Scrub {
     }
 
     /// Returns the snapshot with pseudonyms. The frames of a recording are first looked up in `names`. The result
-    /// contains the scrubbed frames instead of addresses and binaries, and a symbolizer created with [`Symbolizer::of`]
-    /// from the result returns them. Scrubbing twice has the same result as scrubbing once.
+    /// contains the scrubbed frames instead of addresses and binaries. A symbolizer that [`Symbolizer::of`] creates from
+    /// the result returns the scrubbed frames. Scrubbing twice has the same result as scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
     #[must_use]
@@ -148,7 +148,7 @@ impl Scrub {
         snapshot.stacks = stacks;
         snapshot.names = known;
         snapshot.modules.clear();
-        // A valid recording has none of these tables, and in a damaged one no row refers to them.
+        // A valid recording has none of these tables. In a damaged recording, no row refers to them.
         (snapshot.strings, snapshot.frames, snapshot.named) =
             (StringTable::default(), Default::default(), Default::default());
         self.scrub_common(&mut snapshot);

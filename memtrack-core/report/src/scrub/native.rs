@@ -1,6 +1,6 @@
-//! Scrubs the names of Rust, C++ and C functions, one identifier at a time. Arguments in brackets may be private even
-//! if the function is not (`Vec<my::Secret>::push`). Reports need the form of a name, which shows whether it is a trait
-//! method or an allocator entry point.
+//! Scrubs the names of Rust, C++ and C functions, one identifier at a time. Arguments in brackets can be private even
+//! if the function is not (`Vec<my::Secret>::push`). The form of a name is kept, because reports recognize trait methods
+//! and allocator entry points by it.
 
 use super::pseudonyms::Pseudonyms;
 use super::public;
@@ -18,7 +18,7 @@ pub(super) struct NameScrubber<'a> {
     pub(super) in_program_file: bool,
 }
 
-/// Keywords and built-in types of these languages, which are kept.
+/// Keywords and built-in types of Rust, C++ and C, which are kept.
 const LANGUAGE_WORDS: &str = "\
     as for impl dyn mut const fn unsafe extern where bool char str i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize f16 \
     f32 f64 int long short unsigned signed void float double auto decltype volatile restrict static virtual thunk to \
@@ -41,8 +41,8 @@ struct Level {
     bracket: char,
     /// Whether the current path is kept; `None` before the path starts.
     keeps_path: Option<bool>,
-    /// Whether the rest of the path is kept after its next name, because names inside a trait method belong to the type
-    /// again.
+    /// Whether the path after its next name is kept; `None` if the next name does not change this. In
+    /// `<X as Y>::method::inner`, `method` belongs to the trait, but `inner` belongs to the type.
     keeps_rest: Option<bool>,
     /// The value of `keeps_path` for the path before `as` or `for`, if one of these words occurred.
     kept_before: Option<Option<bool>>,

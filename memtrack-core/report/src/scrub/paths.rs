@@ -77,7 +77,7 @@ fn registry_crate<'a>(parts: &[&'a str], at: usize) -> Option<&'a str> {
     public::is_crate(&name.replace('-', "_")).then_some(folder)
 }
 
-/// Returns whether `folder` is the one that cargo uses for crates from crates.io. Other registries are private.
+/// Returns whether `folder` is cargo's folder for crates from crates.io. Other registries are private.
 fn is_crates_io(folder: &str) -> bool {
     let hash = folder.strip_prefix("index.crates.io-").or_else(|| folder.strip_prefix("github.com-"));
     hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))

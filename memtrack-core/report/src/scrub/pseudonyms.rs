@@ -35,7 +35,7 @@ pub(super) const KINDS: [&str; 14] = [
 pub(super) struct Pseudonyms {
     key: Vec<u8>,
     digits: HashMap<String, String>,
-    /// The name to which each group of digits belongs.
+    /// The name that each group of digits belongs to.
     names: HashMap<String, String>,
     /// The number of names whose first digits already belonged to another name.
     pub(super) collisions: usize,
@@ -58,8 +58,8 @@ impl Pseudonyms {
         format!("{kind}_{}", self.digits(name))
     }
 
-    /// Replaces the ID of a process or thread with a 32-bit number whose highest bit is set, unlike that of any ID on
-    /// Linux. An ID of 0 stays 0.
+    /// Replaces the ID of a process or thread with a 32-bit number. Its highest bit is set, which is not the case for any
+    /// ID on Linux. An ID of 0 stays 0.
     pub(super) fn scrub_number(&self, number: u64) -> u64 {
         const REPLACED_BIT: u64 = 1 << 31;
         if number == 0 || number >> 31 == 1 {

@@ -115,8 +115,8 @@ pub(super) fn is_crate(name: &str) -> bool {
     is_in(CRATES, name)
 }
 
-/// Returns whether a namespace belongs to a public library. `in_program_file` states whether the function's source file
-/// is known to belong to the program.
+/// Returns whether a namespace belongs to a public library. `in_program_file` is true if the function's source file is
+/// known to belong to the program.
 pub(super) fn is_namespace(name: &str, in_program_file: bool) -> bool {
     is_in(if in_program_file { UNAMBIGUOUS_NAMESPACES } else { NAMESPACES }, name)
 }

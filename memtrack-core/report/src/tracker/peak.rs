@@ -40,7 +40,7 @@ impl ReachedPeak {
             lifetimes.iter().filter(|block| is_counted(block)).map(|block| block.bytes as f64).sum()
         };
         // A report counts memory from before the recording as live until it is freed. A tracker starts at zero instead,
-        // so freeing such memory takes it below zero.
+        // so its value falls below zero when such memory is freed.
         let shift = match (peak.estimated, counts.dropped) {
             (false, _) => {
                 let net = counts.allocated_bytes.wrapping_sub(counts.freed_bytes) as i64;

@@ -15,7 +15,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Creates a sample for a counter that stands at `mib` after `operator`.
+    /// Creates a sample for a counter whose value is `mib`, in MiB, after `operator`.
     #[must_use]
     pub fn new(operator: Arc<str>, mib: f64) -> Self {
         Self { operator, mib }

@@ -31,7 +31,7 @@ impl Growth {
     }
 }
 
-/// The operators with the largest growth. Its `Display` text is what PyTorch prints, without the final line feed. The
+/// The operators with the largest growth. The `Display` text equals PyTorch's output without the final line feed. The
 /// unit `MB` in that text means MiB. The serialised form contains the same data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -42,8 +42,8 @@ pub struct Summary {
     pub top: usize,
     /// The operators by growth, largest first. Operators with equal growth are in the order they ran.
     pub operators: Vec<Growth>,
-    /// The number of folded operators, which ran before those that were kept. Of the folded operators, at most the
-    /// 1,000 with the largest growth are ranked.
+    /// The number of folded operators, which ran before those that were kept. Only the folded operators with the largest
+    /// growth, at most 1,000, are ranked.
     #[serde(skip_serializing_if = "is_zero")]
     pub folded_operators: u64,
 }

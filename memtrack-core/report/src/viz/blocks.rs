@@ -1,6 +1,6 @@
 //! Segments and blocks in the form that the text reports need, with exact sizes and with states as written in the file.
-//! This module also has the rules by which PyTorch finds a block's requested size and stack in files from all its
-//! versions.
+//! This module also implements PyTorch's rules for finding a block's requested size and stack in files from all
+//! versions of PyTorch.
 
 use super::inconsistencies::Inconsistencies;
 use super::number::{record_integer, to_integer};

@@ -59,8 +59,7 @@ pub fn compare_folded(
     Ok(odd)
 }
 
-/// Returns the usage of the segments that only `before` has, then of those that only `after` has, to be drawn or used
-/// as data.
+/// Returns the usage of the segments that only `before` has, followed by the usage of those that only `after` has.
 pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
     let gone = Usage::of_segments(before, Grouping::Segment, unmatched_rows(before, after));
     let new = Usage::of_segments(after, Grouping::Segment, unmatched_rows(after, before));

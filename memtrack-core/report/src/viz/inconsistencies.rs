@@ -1,5 +1,5 @@
-//! The inconsistencies in a file. Where PyTorch would fail, reports continue and collect here the values that they had
-//! to assume. The command prints the inconsistencies in addition to the report.
+//! The inconsistencies in a file. Where PyTorch would fail, reports continue with assumed values and record these values
+//! here. The command prints the inconsistencies in addition to the report.
 
 use std::fmt;
 

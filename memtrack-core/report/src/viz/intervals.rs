@@ -1,6 +1,6 @@
-//! Address ranges that may overlap, in which case the first one added wins: [`Intervals::find`] returns the first added
-//! range that contains an address. Finding and adding take logarithmic time, because a later range only fills the gaps
-//! that earlier ones left.
+//! Address ranges that can overlap. If several ranges contain an address, [`Intervals::find`] returns the range that was
+//! added first. Finding and adding take logarithmic time, because a later range only fills the gaps that earlier ranges
+//! left.
 
 use std::collections::BTreeMap;
 

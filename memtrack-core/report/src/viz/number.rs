@@ -5,7 +5,8 @@ use super::sink::push_decimal;
 use memtrack_model::snapshot::pytorch::{Key, Records};
 use memtrack_model::snapshot::{Snapshot, Value};
 
-/// The magnitude to which larger numbers are clamped, because no memory is that large and sums must not overflow.
+/// The maximum magnitude of a number. Larger numbers are clamped, because no memory is that large and sums must not
+/// overflow.
 const MAX_MAGNITUDE: i128 = 1 << 90;
 
 /// Returns the integer under `key`, or 0 if there is none.

@@ -37,8 +37,8 @@ pub(super) enum ContainingSegment {
     Unknown,
 }
 
-/// The segments in the file's final state, with their allocated bytes. PyTorch looks up an address in them if no
-/// segment of the trace contains it.
+/// The segments in the file's final state, with their allocated bytes. PyTorch searches these segments for an address
+/// if no segment in the trace contains the address.
 pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {

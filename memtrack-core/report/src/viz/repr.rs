@@ -1,4 +1,4 @@
-//! Values formatted like Python's `repr` and `str`, which is how the event listing prints unknown events. The text
+//! Formats values like Python's `repr` and `str`. The event listing prints unknown events in this form. The text
 //! consists of bytes, because names may contain lone surrogates.
 
 use super::number::format_wide_decimal;
@@ -13,8 +13,8 @@ use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 const MAX_VALUE_BYTES: usize = 4 << 10;
 /// The maximum length of a whole event in bytes. It is larger because an event's stack may be long.
 const MAX_EVENT_BYTES: usize = 1 << 20;
-/// The maximum combined length, in bytes, of all events in a snapshot. [`MAX_BYTES_PER_EVENT`] is added to it for each
-/// event.
+/// The maximum combined length, in bytes, of all events in a snapshot, apart from the [`MAX_BYTES_PER_EVENT`] bytes that
+/// are added for each event.
 const MAX_EVENT_BYTES_BASE: usize = 64 << 20;
 const MAX_BYTES_PER_EVENT: usize = 64 << 10;
 

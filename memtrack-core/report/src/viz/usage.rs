@@ -1,5 +1,5 @@
 //! The true contents of the segments: requested bytes by stack, bytes that rounding added, and free blocks. Pictures
-//! and `--json` use these numbers, whereas the folded lines repeat those that PyTorch computes from stale sizes.
+//! and `--json` use these numbers, whereas the folded lines repeat the numbers that PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
 use super::inconsistencies::Inconsistencies;

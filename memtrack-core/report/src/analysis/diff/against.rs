@@ -1,4 +1,4 @@
-//! Compares a file's peaks with those of a base file, within a tolerance. `memtrack check --against` uses it.
+//! Compares a file's peaks with the peaks of a base file, within a tolerance, for `memtrack check --against`.
 
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
@@ -33,7 +33,7 @@ pub struct PeakComparison {
 }
 
 impl PeakComparison {
-    /// Judges the changes. A device that is not in the earlier file counts as having had 0 bytes there.
+    /// Judges the growth of each device's peak. A device that is missing from the earlier file counts as 0 bytes there.
     pub fn of(diff: &Diff, tolerance: f64) -> Self {
         let grown = |device: &DeviceDiff| {
             let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
@@ -152,7 +152,7 @@ fn tolerated_bytes(before: f64, tolerance: f64) -> f64 {
     before * (1.0 + tolerance)
 }
 
-/// Compares a change with the tolerance. For estimates, the errors of both numbers count.
+/// Compares a change with the tolerance. For estimates, the errors of both numbers are taken into account.
 fn judge(bytes: &Change, tolerance: f64) -> Verdict {
     let Change { before, after } = bytes;
     if bytes.is_exact() {
@@ -160,7 +160,7 @@ fn judge(bytes: &Change, tolerance: f64) -> Verdict {
             && after.value > before.value;
         return if above { Verdict::Exceeded } else { Verdict::Within };
     }
-    // The allowed number, which is the earlier one plus the tolerance, has the same relative error as the earlier one.
+    // The allowed number is the earlier number plus the tolerance, so both have the same relative error.
     let mut allowed = before.error;
     for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
         *number = tolerated_bytes(*number, tolerance);

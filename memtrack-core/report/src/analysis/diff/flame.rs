@@ -61,19 +61,19 @@ impl Diff {
         format_lines(&folded)
     }
 
-    /// Returns the tree for a picture with at most `rectangles` rectangles. As in rankings, which fold stacks the same
-    /// way, it contains only the informative functions, and for a Python program only its Python lines. A stack is as
-    /// wide as its bytes in the later file. Stacks that are missing there are below a separate frame and as wide as
-    /// their bytes in the earlier file.
+    /// Returns the tree for a picture with at most `rectangles` rectangles. Like rankings, which fold stacks the same
+    /// way, the tree contains only informative functions and, for a Python program, only its Python lines. The width of
+    /// a stack is its bytes in the later file. Stacks that are missing from the later file are below a separate frame,
+    /// and their width is their bytes in the earlier file.
     #[cfg(feature = "plot")]
     fn build_picture_tree(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
         let all: u128 =
             rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
-        // A file from another source may contain arbitrary numbers, but those in the picture must not overflow.
+        // An untrusted file may contain arbitrary numbers, but the sums in the picture must not overflow.
         let shift = (128 - all.leading_zeros()).saturating_sub(MAX_SUM_BITS).min(63);
         let mut owners = Owners::new(&self.rules);
-        // Stacks that look the same are merged, even if one of them is missing in the later file.
+        // Stacks that look the same are merged, even if one of them is missing from the later file.
         let mut sums: BTreeMap<(&str, Vec<Name>), [u64; 2]> = BTreeMap::new();
         for device in &self.devices {
             for row in &device.rows {
@@ -150,7 +150,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
-    // Names are told apart by how they start, which is with the file and line.
+    // Truncate names on the right, because they differ at the start, in the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
     // The tree contains only rectangles that should be drawn.
     options.min_width = 0.0;
@@ -173,14 +173,14 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Returns how much a function grew, including everything that it called.
+/// Returns the growth in bytes of a function, including everything that it called; negative if it shrank.
 #[cfg(feature = "plot")]
 fn growth(node: &Node) -> i128 {
     i128::from(node.bytes) - i128::from(node.before[1])
 }
 
-/// Returns a shade of red for growth or of blue for shrinkage, stronger the larger the change is relative to the
-/// largest.
+/// Returns a shade of red for growth or blue for shrinkage. The shade is stronger, the closer the change is to `most`,
+/// the largest change.
 #[cfg(feature = "plot")]
 fn growth_colour(by: i128, most: u128) -> Color {
     let share = by.unsigned_abs() as f64 / most.max(1) as f64;

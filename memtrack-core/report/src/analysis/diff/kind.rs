@@ -1,5 +1,5 @@
-//! How a group changed: it became larger or smaller, appeared, disappeared, or is unchanged. A difference within the
-//! error of an estimate counts as unchanged.
+//! Classifies the change of a group: it became larger or smaller, appeared, disappeared, or is unchanged. A difference
+//! within the error of an estimate counts as unchanged.
 
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::estimate::Estimate;
@@ -10,7 +10,8 @@ impl Amount {
         Self::new(value, Estimate::exact(value as f64))
     }
 
-    /// Creates the estimate for a group without samples, which may have up to `most` because blocks are sampled.
+    /// Creates the estimate for a group without samples. Because blocks are sampled, the group may still have up to
+    /// `most` bytes or blocks.
     pub(in crate::analysis) fn without_samples(most: f64) -> Self {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }

@@ -146,8 +146,8 @@ pub struct DiffRow {
     pub bytes: Change,
     /// The number of blocks.
     pub blocks: Change,
-    /// How many groups of the earlier and of the later file were merged into this one because they differ only in an
-    /// index, an address or a line that cannot be matched.
+    /// The numbers of groups in the earlier and in the later file that were merged into this one because they differ
+    /// only in an index, an address or a line that cannot be matched.
     pub members: [u64; 2],
 }
 
@@ -200,7 +200,7 @@ pub struct Diff {
     pub at: DiffAt,
     /// The devices that are in both files.
     pub devices: Vec<DeviceDiff>,
-    /// The names and bytes of the devices that only the earlier file has, and of those that only the later file has.
+    /// The names and bytes of the devices that are only in the earlier file, and of those only in the later file.
     pub unmatched: [Vec<(String, Amount)>; 2],
     /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,

@@ -1,5 +1,5 @@
-//! Matches the functions of two files by their names and source files. Source files may have moved, and so may lines,
-//! so all lines that a function has in either file are used to determine which line became which.
+//! Matches the functions of two files by their names and source files. Source files and lines may have moved between
+//! the two files, so lines are matched by comparing all lines that a function has in either file.
 
 use super::names::normalize_function;
 use memtrack_model::Frame;
@@ -7,7 +7,7 @@ use memtrack_model::paths::{is_separator, with_slashes};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// If there are more pairs of lines than this, no shift is searched for, because no function is that long.
+/// The maximum number of pairs of lines for which [`find_shift`] searches. No function is long enough to have more.
 const MAX_PAIRS: usize = 1 << 16;
 /// The flag that marks a line without a counterpart in the other file.
 const UNMATCHED: u32 = 1 << 31;
@@ -77,7 +77,7 @@ pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<Fun
         drifts.insert((function, file), match_lines(lines, later));
     }
     let mut numbers: HashMap<(String, String), u32> = HashMap::new();
-    let mut places = |of: &Functions, side: usize| -> Vec<FunctionLine> {
+    let mut lines_of = |of: &Functions, side: usize| -> Vec<FunctionLine> {
         let place = |frame: &Frame| {
             let function = normalize_function(&frame.function);
             let file = known_file(frame).unwrap_or_default();
@@ -92,16 +92,16 @@ pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<Fun
         };
         of.frames.iter().map(place).collect()
     };
-    [places(before, 0), places(after, 1)]
+    [lines_of(before, 0), lines_of(after, 1)]
 }
 
 /// Maps source files that only the earlier file has to source files that only the later file has. Two source files
 /// match if the last three, two or one components of their paths are the same and no other paths share those
 /// components.
 fn match_moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a str, &'a str> {
-    let files = |places: &'a Functions| -> BTreeSet<&'a str> {
-        let of_frames = places.frames.iter().filter_map(known_file);
-        of_frames.chain(places.lines.keys().map(|(_, file)| file.as_str())).collect()
+    let files = |functions: &'a Functions| -> BTreeSet<&'a str> {
+        let of_frames = functions.frames.iter().filter_map(known_file);
+        of_frames.chain(functions.lines.keys().map(|(_, file)| file.as_str())).collect()
     };
     let [all_before, all_after] = [files(before), files(after)];
     let mut gone: Vec<&str> = all_before.difference(&all_after).copied().collect();
@@ -151,7 +151,7 @@ fn match_lines(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u
         return [before.iter().map(to).collect(), HashMap::new()];
     }
     // If there are as many lines between two unmoved lines in one file as in the other, they are the same lines in the
-    // same order. Otherwise there is no telling which lines are the same, so they are merged.
+    // same order. Otherwise the matching lines cannot be determined, so all of these lines are merged.
     let mut maps = [HashMap::new(), HashMap::new()];
     let mut start = 0;
     for end in common.iter().copied().chain([u32::MAX]) {
@@ -167,8 +167,8 @@ fn match_lines(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u
     maps
 }
 
-/// Returns the offset that maps every line of the file with fewer lines to a line of the other file; `None` unless
-/// exactly one offset does.
+/// Returns the offset from earlier to later lines if exactly one offset maps every line of the file with fewer lines to
+/// a line of the other file; `None` otherwise, or if there are more than [`MAX_PAIRS`] pairs.
 fn find_shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
     if before.len() * after.len() > MAX_PAIRS {
         return None;
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn changed_line_is_found_between_unchanged_lines() {
         assert_eq!(matched_lines(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
-        // One line was inserted at the front and the last one was removed, so they are not the same line.
+        // A line was inserted at the front and the last line was removed. These two lines must not match.
         assert_eq!(matched_lines(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
     }
 
@@ -233,14 +233,14 @@ mod tests {
     }
 
     fn collect_functions(frames: &[(&str, &str, u32)]) -> Functions {
-        let mut places = Functions::default();
+        let mut functions = Functions::default();
         for &(function, file, line) in frames {
             let frame =
                 Frame { function: function.into(), file: Some(file.into()), line: Some(line), binary: None };
-            places.assign_number(&frame);
-            places.record_line(&frame);
+            functions.assign_number(&frame);
+            functions.record_line(&frame);
         }
-        places
+        functions
     }
 
     #[test]

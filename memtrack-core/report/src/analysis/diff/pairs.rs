@@ -28,13 +28,13 @@ type GroupWithLines<'a> = (Vec<u32>, &'a str, &'a Group);
 type Pair<'a> = [Vec<&'a Group>; 2];
 
 pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
-    let places = match_functions(&before.functions, &after.functions);
+    let function_lines = match_functions(&before.functions, &after.functions);
     let mut devices = Vec::new();
     for later in &after.devices {
         let Some(earlier) = before.devices.iter().find(|earlier| earlier.name == later.name) else {
             continue;
         };
-        let rows = pair_groups([earlier, later], &places).into_iter();
+        let rows = pair_groups([earlier, later], &function_lines).into_iter();
         let rows =
             rows.map(|(name, pair)| build_row([before, after], [earlier, later], name, &pair)).collect();
         devices.push(build_device(earlier, later, rows, limit));
@@ -54,10 +54,10 @@ pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
     }
 }
 
-/// Returns the pairs for one device, each with its name if it has one.
+/// Returns the pairs of one device, each with the name of its groups; `None` if stacks identify the groups.
 fn pair_groups<'a>(
     devices: [&'a SideDevice; 2],
-    places: &[Vec<FunctionLine>; 2],
+    function_lines: &[Vec<FunctionLine>; 2],
 ) -> Vec<(Option<String>, Pair<'a>)> {
     let mut same: HashMap<Key<'a>, Pair<'a>> = HashMap::new();
     for (side, device) in devices.into_iter().enumerate() {
@@ -65,7 +65,7 @@ fn pair_groups<'a>(
             let key = match &group.key {
                 GroupKey::Name(name) => Key::Name(name),
                 GroupKey::Stack(stack) => {
-                    Key::Stack(stack.iter().map(|&number| places[side][number as usize]).collect())
+                    Key::Stack(stack.iter().map(|&number| function_lines[side][number as usize]).collect())
                 }
             };
             same.entry(key).or_default()[side].push(group);

@@ -1,4 +1,4 @@
-//! One of the two files, reduced to its groups, which is all that stays in memory while the other file is read.
+//! Reduces a file to its groups. Only these groups stay in memory while the other file is read.
 
 use super::moved_lines::Functions;
 use super::names::strip_indices;
@@ -53,7 +53,7 @@ pub struct SideDevice {
     pub dropped: u64,
     /// Groups with fewer bytes than this may have no sample; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The maximum number of blocks that a group without a sample may have.
+    /// The maximum number of blocks that a group without a sample can have.
     pub(super) detection_limit_blocks: f64,
     pub(super) groups: Vec<Group>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Group {
     pub(super) members: u64,
 }
 
-/// What identifies a group within a file.
+/// The key that identifies a group within a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum GroupKey {
     Name(String),
@@ -153,7 +153,7 @@ impl Side {
 }
 
 /// Reduces a ranking to its groups.
-fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> SideDevice {
+fn reduce(report: TopReport, by: DiffBy, at: DiffAt, functions: &mut Functions) -> SideDevice {
     let totals = &report.totals;
     let exact = report.statistics.counted && report.statistics.dropped == 0;
     let (bytes, blocks) = match at {
@@ -180,7 +180,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
             Amount::new(row.allocated_bytes, row.errors.allocated_bytes),
             Amount::new(row.count, row.errors.count),
         );
-        let key = group_key(&row, by, places);
+        let key = group_key(&row, by, functions);
         match known.get(&key) {
             Some(&group) => {
                 let group = &mut groups[group];
@@ -217,11 +217,11 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
     }
 }
 
-/// Returns what identifies a row's group.
-fn group_key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
+/// Returns the key of a row's group.
+fn group_key(row: &TopRow, by: DiffBy, functions: &mut Functions) -> GroupKey {
     match by {
         DiffBy::Line => match &row.owned.mine {
-            Some(line) => GroupKey::Stack(vec![places.assign_number(line)]),
+            Some(line) => GroupKey::Stack(vec![functions.assign_number(line)]),
             None => GroupKey::Name(row.name.clone()),
         },
         DiffBy::Stack if !row.stack.is_empty() => {
@@ -231,7 +231,7 @@ fn group_key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
                 true => row.stack.iter().filter(is_informative).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),
             };
-            GroupKey::Stack(all.into_iter().map(|frame| places.assign_number(frame)).collect())
+            GroupKey::Stack(all.into_iter().map(|frame| functions.assign_number(frame)).collect())
         }
         DiffBy::Stack | DiffBy::Phase | DiffBy::Category => GroupKey::Name(row.name.clone()),
         DiffBy::Operator | DiffBy::Module => GroupKey::Name(strip_indices(&row.name)),

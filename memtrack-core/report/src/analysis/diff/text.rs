@@ -57,8 +57,8 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// Returns the summary: a line per device, starting with the device that changed most, that says how much the
-    /// device grew or shrank and which groups caused it.
+    /// Returns the summary: a line per device with its growth or shrinkage and the groups that caused it. The device
+    /// that changed most comes first.
     pub fn answer(&self) -> Vec<String> {
         self.format_answer(MAX_NAMED)
     }
@@ -253,8 +253,8 @@ impl DeviceDiff {
 }
 
 impl DiffRow {
-    /// Describes the group in a few words: as `transformer.py:138 softmax` or by its name. For a stack, this is the
-    /// innermost function that the table shows.
+    /// Describes the group in a few words: by the innermost function that the table shows, as in
+    /// `transformer.py:138 softmax`, or by its name if it has no stack.
     pub(super) fn describe_place(&self, room: usize) -> String {
         // For a stack, this is the first function in the table.
         match shown_frames(&self.stack).first() {
@@ -274,7 +274,7 @@ impl DiffRow {
         printable(&shorten_function(&self.name, left)) + &many
     }
 
-    /// Formats the group for the table: its name or, for a stack, its functions, of which all but the first are
+    /// Formats the group as lines for the table: its name or, for a stack, its functions. All lines but the first are
     /// indented.
     fn format_name_lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
         let lines = match (by, self.stack.is_empty()) {

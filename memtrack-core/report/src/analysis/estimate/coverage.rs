@@ -1,5 +1,5 @@
-//! Tests that the reported intervals contain the true value as often as they claim. They use the real sampler, the real
-//! report, and programs whose sums are known.
+//! Tests that the reported intervals contain the true value as often as they claim. The tests use the real sampler, the
+//! real report, and programs with known sums.
 
 use super::{Estimate, MAX_RELATIVE_ERROR};
 use crate::analysis::top::{By, TopOptions, TopRow, top};
@@ -160,7 +160,7 @@ fn intervals_contain_true_value_with_95_percent_confidence() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // The intervals are also reliable for just the rows whose error is shown.
+        // The intervals of the rows whose error is shown are equally reliable when counted alone.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();

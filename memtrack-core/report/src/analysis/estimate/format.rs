@@ -35,7 +35,7 @@ impl Estimate {
     }
 
     /// Formats the difference between the number, where `bytes` is the value as an integer, and the exact number
-    /// `other`, as in `+1.3 GiB ± 4 %` or `−40.0 MiB`. If the two may be equal, formats the largest possible
+    /// `other`, as in `+1.3 GiB ± 4 %` or `−40.0 MiB`. If the two numbers might be equal, formats the largest possible
     /// difference, as in `±3.0 MiB`.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn format_difference(&self, bytes: u64, other: u64) -> String {

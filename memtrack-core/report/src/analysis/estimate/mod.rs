@@ -55,7 +55,7 @@ impl Estimate {
         Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
     }
 
-    /// Returns the number for a recording that may be incomplete. If it is (`ended` is false), the number is only a
+    /// Returns the number for a recording that may be incomplete. If the recording has not ended, the number is only a
     /// lower bound, because later events are missing.
     #[must_use]
     pub(in crate::analysis) fn with_completeness(self, ended: bool) -> Self {
@@ -79,7 +79,7 @@ impl Estimate {
         self.low == self.high
     }
 
-    /// Raises the lower limit to `least`, below which the true number is known not to be.
+    /// Raises the lower limit to `least`. The true number is known to be at least that large.
     pub(super) fn at_least(self, least: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
         match least > high {
@@ -95,7 +95,7 @@ impl Estimate {
         }
     }
 
-    /// Lowers the upper limit to `most`, above which the true number is known not to be.
+    /// Lowers the upper limit to `most`. The true number is known to be at most that large.
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
@@ -172,7 +172,7 @@ impl Estimate {
     }
 
     /// Returns whether the number covers only blocks that are always recorded, without any samples. There may also be
-    /// small blocks that were not sampled; reports print once, for all rows, how much memory those may have.
+    /// small blocks that were not sampled. Reports print the possible total of those blocks once, for all rows.
     fn covers_only_recorded_blocks(&self) -> bool {
         self.standard_error == 0.0 && self.value > 0.0 && !self.counted && self.high.is_finite()
     }

@@ -133,7 +133,7 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// Determines the precision of the samples for `device`, whose lifetimes are `lifetimes`.
+    /// Determines the precision of the samples for `device`; `lifetimes` must be all of its lifetimes.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
@@ -230,7 +230,7 @@ impl Sums {
         }
     }
 
-    /// Returns an estimator for parts of `all`, whose total is known not to exceed `bytes` and `blocks`.
+    /// Returns an estimator for parts of `all`. The total of `all` is known not to exceed `bytes` and `blocks`.
     pub fn limited_to<'a>(&self, bytes: u64, blocks: u64, all: impl Iterator<Item = &'a Lifetime>) -> Self {
         let (sum_of_bytes, sum_of_blocks) = add_up(all);
         Self {

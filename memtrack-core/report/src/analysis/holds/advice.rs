@@ -1,4 +1,4 @@
-//! One sentence of advice on what to do first. The first rule that applies determines it.
+//! Chooses one sentence of advice on what to do first. The first rule that applies determines the sentence.
 
 use super::{Holder, Kind, WhoHolds};
 use memtrack_model::units::{human_bytes, human_share};
@@ -51,7 +51,7 @@ pub(super) fn format_advice(held: &WhoHolds, is_heap: bool) -> String {
     format_holder_advice(largest)
 }
 
-/// Returns advice on a failed request if its cause is something other than the largest holders.
+/// Returns advice on a failed request; `None` if no request failed or if the largest holders are the cause.
 fn format_refusal_advice(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;

@@ -16,8 +16,8 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// How many of the largest groups are symbolized regardless of the time limit, because the report would be useless
-/// without them.
+/// The number of the largest groups that are symbolized regardless of the time limit, because the report would be
+/// useless without them.
 const MIN_SYMBOLIZED_GROUPS: usize = 8;
 
 /// The maximum number of characters in a line's or module's name.
@@ -67,7 +67,7 @@ struct Group {
     frame: Option<Frame>,
     held: GroupSums,
     grown: GroupSums,
-    /// Bytes by module; `phases` has them by phase.
+    /// The bytes of each module; `phases` has the bytes of each phase.
     modules: HashMap<String, u64>,
     phases: HashMap<String, u64>,
 }
@@ -100,8 +100,7 @@ pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
 }
 
 impl<'a> Groups<'a> {
-    /// Adds up `live`, which are those blocks of `all` that are held. Blocks that were allocated after `marker` count
-    /// as growth.
+    /// Adds up `live`, the blocks of `all` that are held. Blocks that were allocated after `marker` count as growth.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -266,7 +265,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Returns the name that accounts for more than half of the bytes, if any.
+/// Returns the name that accounts for more than half of the bytes, or `None` if no name does.
 fn majority_name(names: &HashMap<String, u64>, of: u64) -> Option<String> {
     let (name, bytes) = names.iter().max_by_key(|(name, bytes)| (**bytes, std::cmp::Reverse(*name)))?;
     (*bytes > of / 2).then(|| shorten_middle(&printable(name), MAX_CHARS))

@@ -186,7 +186,7 @@ pub struct Holder {
     pub(crate) kind: Kind,
 }
 
-/// What a group is named after.
+/// The source of a group's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// A line in the user's code.
@@ -245,7 +245,7 @@ pub struct WhoHolds {
     pub cached: Option<Cached>,
     /// Memory that is in use but not tracked by memtrack, if known.
     pub unseen: Option<Untracked>,
-    /// How much the held memory grew, if known.
+    /// The growth of the held memory, if known.
     pub grown: Option<Growth>,
     /// The advice on what to do first.
     pub advice: String,
@@ -257,7 +257,8 @@ pub struct WhoHolds {
 }
 
 impl WhoHolds {
-    /// Finds what holds the memory of `device`; `None` if the snapshot has no memory of this device.
+    /// Returns the report on `device`; `None` if the snapshot has no memory of this device and `query` has no failed
+    /// request on it.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -322,8 +323,8 @@ impl WhoHolds {
         Some(held)
     }
 
-    /// Finds what holds the memory of the most important device: one that ran out of memory, or else the accelerator
-    /// that holds the most, or else the heap. The report also lists how much the other devices hold.
+    /// Returns the report on the most important device: one that ran out of memory, or else the accelerator that holds
+    /// the most, or else the heap. The report also lists the bytes that other devices hold.
     pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> Option<Self> {
         let mut held: Vec<(DeviceId, u64)> = Vec::new();
         for device in snapshot.device_ids() {

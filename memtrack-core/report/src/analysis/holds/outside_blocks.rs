@@ -13,7 +13,7 @@ use serde::Serialize;
 pub(super) struct HeldMoment {
     /// The row of the last event up to the moment.
     pub(super) row: Option<usize>,
-    /// Whether nothing changed on the device after the moment, which means that the table of live blocks describes it.
+    /// Whether nothing changed on the device after the moment. The table of live blocks then describes the moment.
     pub(super) is_end: bool,
     /// The time of the moment, in ticks.
     pub(super) ticks: u64,

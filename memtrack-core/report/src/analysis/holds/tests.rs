@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A block: its address and size in MiB, its stack, and the second at which it was allocated.
 type Block = (u64, u64, u32, u64);
 
-/// Creates a snapshot taken after ten seconds that holds these blocks, with the addresses and sizes of segments in MiB.
+/// Creates a snapshot of these blocks that was taken after ten seconds. `segments` has addresses and sizes in MiB.
 fn snapshot_holding(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapshot, Symbolizer) {
     let mut snapshot = Snapshot {
         clock: Clock { first: (SECOND, 100 * SECOND), last: (11 * SECOND, 110 * SECOND) },
@@ -107,7 +107,7 @@ fn request_that_fits_only_fragmented_cache_is_fragmentation() {
         advice(30),
         "try expandable segments (expandable_segments:True): 40.0 MiB are cached, in pieces of at most 10.0 MiB"
     );
-    // One is larger than the whole cache, the other is smaller than one of its pieces.
+    // The first request is larger than the whole cache, and the second one is smaller than a single piece of it.
     for requested in [50, 9] {
         assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of the memory is from there");
     }
@@ -195,7 +195,7 @@ fn resident_memory_beyond_heap_blocks_is_lower_bound() {
         report.lines()[2],
         "  not recorded: at least 15.0 MiB of 25.0 MiB resident (code, stacks, C libraries, memtrack)"
     );
-    // Blocks need not be resident, in which case the unseen memory is unknown.
+    // Blocks need not be resident. The untracked memory is then unknown.
     snapshot.devices[0].reserved_bytes = 5 * MIB;
     assert_eq!(find_holders(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
 }

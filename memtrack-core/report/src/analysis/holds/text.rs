@@ -69,7 +69,7 @@ impl WhoHolds {
         };
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let blocks = self.count_error.as_counted(self.count, "block");
-        // If the request has only just failed, the previous line of the log has already reported it.
+        // If the request has just failed, the previous line of the log has already reported it.
         let refused = match self.refused.filter(|_| self.at != HeldAt::Now) {
             None => String::new(),
             Some(refused) => {

@@ -1,5 +1,6 @@
 //! The lifetimes of a group's blocks: the 99th percentile for freed blocks, and the age at the end for all others.
-//! Times are kept in a histogram whose buckets grow by a fifth, so that a group takes 2 KiB however many blocks it has.
+//! Times are kept in histograms whose buckets grow by a fifth, so that a group takes 3 KB regardless of its number of
+//! blocks.
 
 /// The number of buckets per doubling of the time.
 const BUCKETS_PER_DOUBLING: f64 = 4.0;
@@ -12,7 +13,7 @@ const USUAL_SHARE: f64 = 0.99;
 /// A block is far older than usual if its age is at least this many times the usual lifetime.
 const MIN_FAR_OLDER_FACTOR: f64 = 10.0;
 
-/// How old a group's blocks are, or became before they were freed.
+/// The ages of a group's blocks, at the free or, if they were never freed, at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Age {
@@ -30,7 +31,7 @@ pub struct Age {
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
     freed: Box<[f32; BUCKET_COUNT]>,
-    /// The number of blocks, and their bytes.
+    /// The number of blocks in each bucket, and their bytes.
     alive: Box<[[f32; 2]; BUCKET_COUNT]>,
 }
 

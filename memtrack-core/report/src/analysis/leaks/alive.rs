@@ -8,7 +8,7 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
-/// The minimum share of a group's growth that must be freed in the last moments for them to be the program's shutdown.
+/// The minimum share of a group's growth that must be freed in the last moments for these to count as the shutdown.
 const MIN_FREED_LATE_SHARE: f64 = 0.5;
 
 /// Running sums of bytes and blocks.
@@ -53,8 +53,7 @@ pub(super) struct JudgedPeriods {
     pub(super) end: u64,
     /// The length of one tick; `None` if the file does not record times.
     pub(super) seconds_per_tick: Option<f64>,
-    /// Whether the periods lie between snapshots, in which case a group has one more known state than there are
-    /// periods.
+    /// Whether the periods lie between snapshots. A group then has one more known state than there are periods.
     pub(super) between_snapshots: bool,
 }
 
@@ -70,7 +69,7 @@ pub(super) struct Group {
     pub(super) stays: Option<(StayedBlocks, Option<Ages>)>,
 }
 
-/// The blocks of one group that stayed through each period, and those that left in it.
+/// The blocks of one group that stayed through each period, and the blocks that left in each period.
 #[derive(Clone, Debug)]
 pub(super) struct StayedBlocks {
     stayed: Vec<BlockSums>,
@@ -168,12 +167,12 @@ impl StayedBlocks {
         })
     }
 
-    /// Returns whether the group may be a leak, in which case computing its ages is worthwhile.
+    /// Returns whether the group might be a leak. Ages are computed only for such groups.
     pub(super) fn may_leak(&self) -> bool {
         self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
     }
 
-    /// Returns the leak if the group is one.
+    /// Returns the leak, or `None` if the group does not leak.
     pub(super) fn to_leak(
         &self,
         row: TopRow,

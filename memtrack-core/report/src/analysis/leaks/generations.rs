@@ -72,8 +72,8 @@ pub(super) struct Survivors<'a> {
     allocated: Vec<BlockSums>,
     left: Vec<BlockSums>,
     by_group: HashMap<(u32, u32), BlockSums, foldhash::fast::RandomState>,
-    /// The memory of each group that the last whole interval left behind and that was freed later. Another interval
-    /// would have freed it too, unless the group also left memory behind in the previous interval.
+    /// The memory of each group that the last whole interval left behind and that was freed later. A further interval
+    /// would have freed this memory as well, unless the group also left memory behind in the previous interval.
     freed_after_last: HashMap<u32, BlockSums, foldhash::fast::RandomState>,
 }
 
@@ -89,8 +89,8 @@ impl<'a> Survivors<'a> {
         }
     }
 
-    /// Adds a block that was allocated at `ticks`. `is_left` says whether the block was live when the last interval
-    /// ended or was never freed.
+    /// Adds a block that was allocated at `ticks`. `is_left` is true if the block was live when the last interval ended
+    /// or was never freed.
     pub(super) fn add_allocated(&mut self, ticks: u64, block: &Lifetime, group: u32, is_left: bool) {
         let number = self.marks.partition_point(|&mark| mark < ticks);
         self.allocated[number].add(block.size_bytes, block.blocks);

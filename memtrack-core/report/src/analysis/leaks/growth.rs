@@ -9,10 +9,10 @@
 const MIN_STEADY_SHARE: f64 = 0.8;
 /// The corresponding share for groups whose blocks are far older than usual: half.
 const MIN_STEADY_SHARE_FOR_OLD: f64 = 0.5;
-/// The maximum share of a leak's stayed blocks that may have left again.
+/// The maximum ratio of a leak's bytes and blocks that left to those that stayed.
 const MAX_LEFT_SHARE: f64 = 0.5;
-/// The last third of the periods must add at least this share of what the third before it added; otherwise, the growth
-/// is ending.
+/// The growth in the last third of the periods must be at least this share of the growth in the third before it;
+/// otherwise, the growth is ending.
 const MIN_LATE_GROWTH_SHARE: f64 = 0.6;
 /// A difference between counts that exceeds this many standard deviations is not due to chance.
 const MAX_CHANCE_DEVIATIONS: f64 = 2.0;
@@ -20,7 +20,7 @@ const MAX_CHANCE_DEVIATIONS: f64 = 2.0;
 /// Bytes and blocks.
 pub(super) type Amounts = [f64; 2];
 
-/// How a group grew.
+/// The growth of a group over the periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steady {
     /// The first period that counts, which is the first one in which something stayed.
@@ -32,8 +32,8 @@ pub(super) struct Steady {
 }
 
 /// Judges a group by its `stayed` and `left` blocks in each period; the first period contains the earlier blocks.
-/// `least` is the minimum number of periods, starting from the first one in which a block stayed. `is_old` says whether
-/// the group's blocks are far older than usual.
+/// `least` is the minimum number of periods, starting from the first one in which a block stayed. `is_old` is true if
+/// the group's blocks are far older than usual. Returns `None` if the group does not leak.
 pub(super) fn judge_growth(
     stayed: &[Amounts],
     left: &[Amounts],
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn cache_that_fills_does_not_leak() {
         assert_eq!(judge([0, 90, 90, 90, 90, 90, 0, 0, 0, 0], NONE), None);
-        // With random keys, there is always another one that is not in the cache yet.
+        // With random keys, some keys are always missing from the cache.
         assert_eq!(judge([0, 393, 239, 145, 88, 53, 32, 20, 12, 7], NONE), None);
         assert_eq!(judge([0, 221, 172, 134, 104, 81, 63, 49, 38, 30], NONE), None);
-        // Once full, it frees as much as it allocates.
+        // A full cache frees as much as it allocates.
         assert_eq!(
             judge([0, 50, 50, 50, 50, 50, 50, 50, 50, 50], [0, 0, 0, 0, 49, 50, 50, 49, 50, 50]),
             None

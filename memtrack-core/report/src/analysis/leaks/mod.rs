@@ -41,8 +41,8 @@ pub const PERIODS: usize = 10;
 /// With fewer periods than this, growth cannot be distinguished from chance.
 pub const LEAST_PERIODS: usize = 5;
 
-/// A recording shorter than this, in seconds, covers only the program's startup, whose allocations look like growth.
-/// The limit does not apply if the program marks its own intervals.
+/// A recording shorter than this, in seconds, covers only the program's startup, and allocations during startup look
+/// like growth. The limit does not apply if the program marks its own intervals.
 pub const LEAST_SECONDS: f64 = 0.5;
 /// The corresponding limit for a single period.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;

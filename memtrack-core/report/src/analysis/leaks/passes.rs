@@ -1,5 +1,5 @@
-//! Determines whether a training step has ended. Until one has, each layer in the first forward pass keeps memory for
-//! the backward pass, and this looks like a leak.
+//! Determines whether a training step has ended. Before the first step ends, each layer in the first forward pass keeps
+//! memory for the backward pass, and this looks like a leak.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::framework_operators::Patterns;
@@ -31,7 +31,7 @@ pub(super) fn no_step_has_ended(
     if snapshot.is_heap(device) || snapshot.is_pinned(device) {
         return false;
     }
-    let mut places = PhaseCache::of(snapshot);
+    let mut phases = PhaseCache::of(snapshot);
     let mut runs: Vec<Run> = Vec::new();
     let mut out_of_memory = false;
     for row in snapshot.events.rows_of(device) {
@@ -49,7 +49,7 @@ pub(super) fn no_step_has_ended(
         if scope.is_none() && stack.is_none() {
             continue;
         }
-        let phase = places.phase(scope, stack, symbols);
+        let phase = phases.phase(scope, stack, symbols);
         match runs.last_mut() {
             Some(run) if run.phase == phase => run.last = stack,
             _ => runs.push(Run { phase, last: stack }),
@@ -78,7 +78,7 @@ pub(super) fn no_step_has_ended(
     if is_one_pass && ended_in_it {
         return true;
     }
-    !passes_have_ended(snapshot, symbols, &mut places, lifetimes)
+    !passes_have_ended(snapshot, symbols, &mut phases, lifetimes)
 }
 
 /// Consecutive allocations in the same phase.
@@ -93,7 +93,7 @@ struct Run {
 fn passes_have_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
-    places: &mut PhaseCache<'_>,
+    phases: &mut PhaseCache<'_>,
     lifetimes: &[Lifetime],
 ) -> bool {
     let mut changes = vec![0i128; snapshot.events.len()];
@@ -101,7 +101,7 @@ fn passes_have_ended(
     let mut begins = vec![false; snapshot.events.len()];
     for lifetime in lifetimes {
         let Some(from) = lifetime.from else { continue };
-        let phase = places.phase(snapshot.events.scope[from], lifetime.stack, symbols);
+        let phase = phases.phase(snapshot.events.scope[from], lifetime.stack, symbols);
         if phase != Some(Phase::Forward) {
             continue;
         }

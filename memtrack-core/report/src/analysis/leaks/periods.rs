@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Marks that occur less often than this are not used as steps unless requested.
 const MIN_MARKS: usize = 8;
-/// The name that PyTorch's profiler gives to steps, in each case followed by `#` and the step's number.
+/// The name that PyTorch's profiler gives to steps. In each step's name, `#` and the step's number follow.
 const PROFILER_STEP: &str = "ProfilerStep";
 /// The name that any program can use for its steps.
 const STEP: &str = "step";
@@ -265,20 +265,20 @@ fn annotation_starts(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     begin
 }
 
-/// Returns the moments at which threads entered scopes for which `is_one` is true, as far as the threads' events show.
+/// Returns the moments at which threads entered scopes for which `matches` is true, as far as the threads' events show.
 fn find_scope_entries(
     search: &EntrySearch<'_>,
-    is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool,
+    matches: impl Fn(&memtrack_model::snapshot::Scope) -> bool,
 ) -> Vec<u64> {
     let rows = &search.snapshot.scopes.rows;
-    if !rows.iter().any(&is_one) {
+    if !rows.iter().any(&matches) {
         return Vec::new();
     }
     // A parent's id is smaller than its children's ids, except in damaged tables.
     let mut inside = vec![false; rows.len()];
     for (id, scope) in rows.iter().enumerate().skip(1) {
         let parent = scope.parent.index();
-        inside[id] = is_one(scope) || (parent < id && inside[parent]);
+        inside[id] = matches(scope) || (parent < id && inside[parent]);
     }
     find_entries(search, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
@@ -301,8 +301,8 @@ fn find_entries(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();
     for row in 0..events.len() {
-        // PyTorch's files have no threads, and they contain the traces of their devices one after another. In them,
-        // events without a stack do not show the phase.
+        // PyTorch's files have no threads, and they contain the traces of their devices one after another. In these
+        // files, events without a stack do not show the phase.
         let (scope, stack) = (events.scope[row], events.stack[row]);
         // Without times, moments on two devices cannot be compared.
         if !moment.are_times && !devices.contains(&events.device[row]) {

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 const MIN_EVENTS_PER_PERIOD: usize = 2;
 /// The corresponding minimum for files that do not record times, in which all events may belong to a program's startup.
 const MIN_EVENTS_WITHOUT_TIMES: usize = 100;
-/// The last 1/20 of a recording are its last moments.
+/// The last 1/20 of a recording counts as its last moments.
 const LATE_DIVISOR: u64 = 20;
 /// The group number for blocks that a suppression leaves out.
 const SUPPRESSED_GROUP: u32 = u32::MAX;
@@ -106,7 +106,7 @@ impl Seconds {
     }
 }
 
-/// Returns the reason why a device's leaks cannot be determined, if there is one.
+/// Returns the reason why a device's leaks cannot be determined; `None` if they can.
 fn undetermined_reason(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

@@ -103,7 +103,7 @@ struct ReducedBlock {
     group: u32,
 }
 
-/// What identifies a group in all snapshots of a series.
+/// The key that identifies a group in all snapshots of a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Name(String),
@@ -206,7 +206,7 @@ fn reduce_device(
             group: place.row as u32,
         });
     }
-    // Other rows are identified by the first of several stacks that look the same, so that stack must not change.
+    // Rows without a line in the user's code are identified by the first of their stacks, so keep that stack first.
     let lines = sorter.own_lines();
     let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
     of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));
@@ -334,7 +334,7 @@ pub(super) fn find_leaks(
     })
 }
 
-/// A block that was live in the last visited snapshot that contains it.
+/// A block, and the range of successive snapshots that contain it so far.
 struct OpenBlock {
     stack: u64,
     size_bytes: u64,

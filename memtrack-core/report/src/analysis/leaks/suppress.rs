@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// Patterns for functions and files whose blocks are left out.
 ///
 /// Each glob is compared with the function paths and files of all frames in a stack; `*` matches any characters. A glob
-/// may start at any module or folder, and one that names a module or folder matches everything below it.
+/// can start at any module or folder. If it names a module or folder, it matches everything below that.
 ///
 /// ```
 /// # use memtrack_report::analysis::leaks::Suppressions;

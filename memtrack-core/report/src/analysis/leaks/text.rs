@@ -235,7 +235,7 @@ impl DeviceLeaks {
     }
 }
 
-/// Describes a group in a few words; for a stack, this is its line in the user's code.
+/// Describes a group in a few words; a stack is described by its line in the user's code.
 pub(super) fn describe_place(row: &TopRow) -> String {
     let owned = &row.owned;
     let is_line = row.name.ends_with(&owned.line());

@@ -1,5 +1,5 @@
-//! Limits the size of a tree. The smallest functions are removed first, and those removed from the same caller are
-//! replaced by one rectangle with their total, so that all totals stay the same.
+//! Limits the size of a tree. The smallest functions are removed first. All functions removed from the same caller are
+//! replaced by one rectangle with their total bytes, so that all totals stay the same.
 
 use super::removed_label;
 use super::tree::{Node, RectangleKind, Tree};
@@ -11,7 +11,7 @@ pub(in crate::analysis) fn bound_tree(tree: &Tree, rectangles: usize) -> Tree {
     let mut order: Vec<usize> = (1..nodes.len()).collect();
     // A function has at least as many bytes as the functions that it calls, so it comes before them.
     order.sort_by_key(|&node| (Reverse(nodes[node].bytes), nodes[node].depth, node));
-    // For each kept function, the number of removed functions that it called, which need one rectangle between them.
+    // For each function, the number of removed functions that it called. Together, these need one rectangle.
     let mut removed_calls: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
     let mut size = usize::from(removed_calls[Tree::ROOT] > 0);
     let mut fits = 0;
@@ -29,7 +29,7 @@ pub(in crate::analysis) fn bound_tree(tree: &Tree, rectangles: usize) -> Tree {
     order[..fits].iter().for_each(|&node| is_kept[node] = true);
 
     let mut bounded = Tree::default();
-    // The new tree's indices of the kept functions.
+    // The indices of the kept functions in the new tree.
     let mut places = vec![Tree::ROOT; nodes.len()];
     for &node in [Tree::ROOT].iter().chain(&order[..fits]) {
         if node != Tree::ROOT {

@@ -96,7 +96,7 @@ impl LiveFlame {
         self.devices.push(LiveStacks::of(snapshot, symbols, device, at, rules));
     }
 
-    /// Removes devices that had no live memory, unless none had any.
+    /// Removes the devices without live memory. If no device had live memory, all of them are kept.
     pub fn remove_empty_devices(&mut self) {
         if !self.is_empty() {
             self.devices.retain(|device| !device.stacks.is_empty());
@@ -244,7 +244,7 @@ impl LiveStacks {
                 (bytes.with_completeness(is_complete), blocks.with_completeness(is_complete));
         }
         bytes = of_bytes.rounded(&bytes_sum, bytes);
-        // If the recording is incomplete, the peak may have been higher, but the memory at an earlier moment may not.
+        // If the recording is incomplete, the true peak may be higher. The memory at an earlier moment is still known.
         let total_is_complete = complete || !matches!(at, Moment::End | Moment::Peak);
         let mut bytes_error = of_bytes
             .part(precision.bytes(&bytes_sum), &bytes_sum)
@@ -313,8 +313,8 @@ impl LiveStack {
     }
 }
 
-/// Returns the functions of a stack that a flame graph shows, outermost first. Of the C++ functions below a Python
-/// line, only the one that the line called is shown, because PyTorch's internals would take up most of the image.
+/// Returns the functions of a stack that a flame graph shows, outermost first. Below a Python line, only the C++
+/// function that the line called is shown, because PyTorch's internals would otherwise take up most of the image.
 fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
     let mut below_framework = false;
     let mut below_python = false;

@@ -16,8 +16,8 @@ pub(super) struct FrameBinary<'a> {
     /// The binary's other path in case `/lib` is a symbolic link to `/usr/lib`.
     linked: Option<String>,
     part: BinaryPart,
-    /// Whether the frame has the binary's path instead of a source file, which is what PyTorch writes for functions
-    /// without debug information.
+    /// Whether the frame has the binary's path instead of a source file. PyTorch writes such frames for functions without
+    /// debug information.
     pub(super) is_in_place_of_file: bool,
 }
 
@@ -38,9 +38,9 @@ impl<'a> FrameBinary<'a> {
         Some(Self { path, linked, part, is_in_place_of_file })
     }
 
-    /// Returns whether the user's glob matches this binary, either by its name (with or without what follows `.so`), by
-    /// its path, or by a folder that contains it. `file` is the function's source file, because folder globs do not
-    /// apply to functions in the program itself that have a source file.
+    /// Returns whether the user's glob matches this binary, either by its name (with or without the version after
+    /// `.so`), by its path, or by a folder that contains it. `file` is the function's source file, because folder globs
+    /// do not apply to functions in the program itself that have a source file.
     pub(super) fn matches_glob(&self, glob: &str, file: &str) -> bool {
         let glob = with_slashes(glob);
         let glob = glob.trim_end_matches('/');

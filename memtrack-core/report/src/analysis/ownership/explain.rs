@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct Explanation {
     /// The owner, the rule and the frame itself, for each frame, innermost first.
     pub frames: Vec<(Owner, String, Frame)>,
-    /// What reports name for the stack.
+    /// The line and the called function that reports name for the stack.
     pub owned: StackOwner,
 }
 

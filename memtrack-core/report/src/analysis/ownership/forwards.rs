@@ -139,7 +139,7 @@ fn creates_node(operator: &str, node: &str) -> bool {
             return false;
         }
     }
-    // What remains is an overload, or the underscore of an in-place operator.
+    // The remainder is an overload, or the underscore of an in-place operator.
     let rest = rest.trim_start_matches('_');
     let overloads = ["dim", "int", "out", "self", "other", "dtype", "correction", "forward"];
     rest.is_empty()

@@ -1,5 +1,5 @@
-//! Determines the owner of a frame, which is the user's code, a framework, or noise that only forwards a call; and for
-//! a stack, the line in the user's code that requested the memory, along with the function that this line called, as in
+//! Determines the owner of a frame: the user's code, a framework, or noise that only forwards a call. For a stack, finds
+//! the line in the user's code that requested the memory and the function that this line called, as in
 //! `train.py:53 step → optimizer.py:74 exp_avg`.
 //!
 //! The user's globs take precedence over the built-in tables of paths and names. Frames that match no rule are the
@@ -63,7 +63,7 @@ impl Owner {
 pub struct Verdict {
     /// The owner.
     pub owner: Owner,
-    /// The rule in a few words: the user's glob, or what the built-in rule is about.
+    /// The rule in a few words: the user's glob, or the subject of the built-in rule.
     pub rule: Cow<'static, str>,
     /// Whether this is a native function without a source file that counts as the user's only because no rule matches
     /// it. In a stack with Python frames, it does not count as the user's.
@@ -96,7 +96,7 @@ impl UserGlob {
 ///
 /// A glob is compared with the file, with the function's path (such as `my_crate::model::Layer::forward`), and with the
 /// path and name of the binary that contains the function (such as `libsqlite3.so`). `*` stands for any characters,
-/// including slashes. A glob may start at any folder of a path, and a folder or module stands for everything below it.
+/// including slashes. A glob can start at any folder of a path, and a folder or module stands for everything below it.
 /// Windows paths match with either kind of slash. If several globs match, the longest one takes precedence, and among
 /// globs of equal length, the one given first.
 ///
@@ -337,7 +337,7 @@ fn verdict_by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<
     Some(Verdict::by_rule(*owner, *what))
 }
 
-/// Returns whether `glob` matches the file. A glob may start at any folder of the path, and a folder matches everything
+/// Returns whether `glob` matches the file. A glob can start at any folder of the path, and a folder matches everything
 /// below it.
 pub(crate) fn matches_path(glob: &str, file: &str) -> bool {
     let (glob, file) = (with_slashes(glob), with_slashes(file));

@@ -35,7 +35,8 @@ fn strip_signature(function: &str) -> &str {
         }
         at += 1;
     }
-    // A name without parameters is not a C++ function's, so text before a space is part of the name, not a return type.
+    // A name without parameters does not belong to a C++ function. Text before a space is then part of the name, not a
+    // return type.
     function
 }
 

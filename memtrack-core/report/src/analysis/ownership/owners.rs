@@ -10,7 +10,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Owners<'a> {
     rules: &'a Rules,
-    /// The judged functions by key. There are at most as many as the snapshot's table of frames has.
+    /// The judged functions by key. The number of keys is at most the size of the snapshot's table of frames.
     known: HashMap<u64, Rc<[JudgedFrame]>, foldhash::fast::RandomState>,
     /// The lines that created autograd nodes.
     forwards: Rc<ForwardLines>,

@@ -1,4 +1,4 @@
-//! The built-in rules. Paths may start at any folder unless they start with `/` or `*`, and a folder matches everything
+//! The built-in rules. Paths can start at any folder unless they start with `/` or `*`, and a folder matches everything
 //! below it. Names are plain paths of functions, and a crate or namespace matches everything in it. The first row that
 //! matches applies; [`judge`](super::Rules::judge) searches the tables in the order of this file.
 
@@ -151,7 +151,7 @@ pub(super) const PYTHON_MODULES: &[&str] = &[
     "zipfile",
 ];
 
-/// Native functions that only forward a call, whatever file they are in.
+/// Native functions that only forward a call, regardless of their files.
 pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("memtrack_core", "memtrack"),
     ("memtrack_recorder", "memtrack"),
@@ -437,8 +437,8 @@ pub(super) const C_NAMES: &[(&str, &str)] = &[
     ("qsort*", "the C library"),
 ];
 
-/// The owners of binaries, by path. Functions of a library in such a folder are not the user's, whatever their source
-/// files. Functions of the program itself are not the user's only if they have no source file.
+/// The owners of binaries, by path. Functions of a library in such a folder are not the user's, regardless of their
+/// source files. For functions of the program itself, a row applies only if the function has no source file.
 pub(super) const BINARY_PATHS: &[(&str, Owner, &str)] = &[
     ("site-packages", Framework, "a library of an installed package"),
     ("dist-packages", Framework, "a library of an installed package"),

@@ -1,5 +1,5 @@
-//! The processes of a run: the peak of each, what it allocated and how it ended, and the peak of all together, which is what the
-//! memory limit of a container applies to.
+//! The processes of a run: the peak, the allocations and the end of each process, and the peak of all processes together. The
+//! memory limit of a container applies to the latter.
 
 mod text;
 
@@ -21,7 +21,7 @@ const MAX_ERROR: f64 = super::estimate::MAX_RELATIVE_ERROR;
 pub struct Processes {
     /// The processes, each before those that it started.
     pub processes: Vec<Process>,
-    /// All processes together, on each device.
+    /// The memory of all processes together, on each device.
     pub together: Vec<DeviceMemory>,
     /// The seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
     pub seconds: f64,
@@ -31,7 +31,7 @@ pub struct Processes {
     pub unrecorded: u64,
 }
 
-/// The memory of a process. A process that executed several programs counts as one for each of them.
+/// The memory of a process. A process that executed several programs has an entry for each program.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Process {
@@ -39,19 +39,19 @@ pub struct Process {
     pub row: ProcessRow,
     /// Whether reports are about this process unless another one is chosen.
     pub is_main: bool,
-    /// The number of the row of the process that started this one, as far as it was recorded.
+    /// The row number of the process that started this one; `None` if that process was not recorded.
     pub parent: Option<u32>,
     /// The seconds from the beginning of the run to the beginning of the process.
     pub begun_seconds: f64,
-    /// The seconds that the process was seen to run.
+    /// The number of seconds for which the process was observed to run.
     pub seconds: f64,
     /// The memory on each device.
     pub devices: Vec<DeviceMemory>,
-    /// Whether its events are in parts that were removed or lost.
+    /// Whether the process's events are in parts of the recording that were removed or lost.
     pub is_removed: bool,
 }
 
-/// The memory of one or of all processes on a device.
+/// The memory of one process, or of all processes together, on a device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceMemory {
@@ -61,7 +61,7 @@ pub struct DeviceMemory {
     pub ordinal: u16,
     /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
-    /// The most bytes that were live.
+    /// The largest number of bytes that were live at once.
     pub peak_bytes: u64,
     /// The error of the peak.
     pub peak_error: Estimate,
@@ -72,10 +72,11 @@ pub struct DeviceMemory {
 }
 
 impl Processes {
-    /// Reads the memory of each process, and of all together. `merge` makes one snapshot of all (`memtrack_file::merge`).
+    /// Computes the memory of each process, and of all processes together. `merge` combines their snapshots into one
+    /// (`memtrack_file::merge`).
     ///
-    /// `removed` are the numbers of processes whose events are not in the file any more, and `unrecorded` is the number of
-    /// processes that are not in it at all.
+    /// `removed` has the numbers of the processes whose events are no longer in the file. `unrecorded` is the number of
+    /// processes that the file does not contain at all.
     pub fn of(
         snapshots: Vec<(ProcessRow, Snapshot)>,
         removed: &[u32],
@@ -92,7 +93,7 @@ impl Processes {
         let mut all: BTreeMap<u32, Process> = BTreeMap::new();
         let mut ended = begun;
         for (row, snapshot) in &snapshots {
-            // Of a process that still runs, the newest event or reading of the clock is known.
+            // For a process that is still running, the newest event or clock reading is the last known moment.
             let last = if row.end == ProcessEnd::Running { snapshot.clock.last.0 } else { row.ended_ticks };
             ended = ended.max(last);
             let seconds = |ticks: u64| seconds_between(&clock, begun, ticks);
@@ -107,10 +108,10 @@ impl Processes {
             };
             all.insert(row.number, process);
         }
-        let limits = limits_by_processes(all.values());
+        let limits = peak_limits(all.values());
         let mut merged = merge(snapshots);
         let mut together = memory_of(&merged, &clock, begun);
-        end_earlier(&mut merged, &rows);
+        end_when_last_seen(&mut merged, &rows);
         let earlier = memory_of(&merged, &clock, begun);
         for (device, earlier) in together.iter_mut().zip(&earlier) {
             let error = &mut device.peak_error;
@@ -118,7 +119,7 @@ impl Processes {
                 // The peak depends on when exactly processes ended.
                 *error = Estimate::between(earlier.peak_error.low, error.high);
             }
-            // Each process's own count narrows the estimate over all.
+            // The peaks of the single processes narrow the estimate for all of them.
             if let Some(&(least, most)) = limits.get(&device.device) {
                 *error = error.at_most(most).at_least(least);
             }
@@ -130,12 +131,13 @@ impl Processes {
             device.peak_bytes = error.value as u64;
         }
         let seconds = seconds_between(&clock, begun, ended);
-        let order = in_tree_order(&rows);
+        let order = tree_order(&rows);
         let processes = order.into_iter().filter_map(|number| all.remove(&number)).collect();
         Self { processes, together, seconds, complete, unrecorded }
     }
 
-    /// Returns the share of a process in the peak of all, from 0 to 1: on the device where it is largest.
+    /// Returns the peak of a process as a share of the peak of all processes, from 0 to 1, on the device where that share is
+    /// largest.
     pub fn share(&self, process: &Process) -> f64 {
         let of_device = |device: &DeviceMemory| {
             let all = self.together.iter().find(|all| all.device == device.device)?;
@@ -299,12 +301,12 @@ fn memory_of(snapshot: &Snapshot, clock: &Clock, begun: u64) -> Vec<DeviceMemory
     snapshot.device_ids().into_iter().map(of_device).collect()
 }
 
-/// Makes processes end as early as they may have ended: at the moment when they were last seen to run. Merged snapshots have them
-/// end when that was noticed.
-fn end_earlier(merged: &mut Snapshot, rows: &[ProcessRow]) {
+/// Moves the end of each process to the earliest possible moment, which is when the process was last seen running. In a merged
+/// snapshot, a process ends at the moment when its end was noticed.
+fn end_when_last_seen(merged: &mut Snapshot, rows: &[ProcessRow]) {
     let rows: BTreeMap<u64, &ProcessRow> = rows.iter().map(|row| (row.number.into(), row)).collect();
     for at in 0..merged.events.len() {
-        // The frees of what a process held at its end belong to no thread.
+        // The frees of the blocks that a process held at its end belong to no thread.
         if merged.events.thread[at].is_none()
             && let Some(row) = rows.get(&(merged.events.address[at] >> 48))
             && merged.events.ticks[at] == row.ended_ticks
@@ -315,9 +317,9 @@ fn end_earlier(merged: &mut Snapshot, rows: &[ProcessRow]) {
     merged.events.sort_by_ticks();
 }
 
-/// Returns for each device the limits that the peaks of single processes set for the peak of all: the largest of their lower
-/// ends, and the sum of their upper ones.
-fn limits_by_processes<'a>(processes: impl Iterator<Item = &'a Process>) -> BTreeMap<DeviceId, (f64, f64)> {
+/// Returns, for each device, the limits that the peaks of single processes set for the peak of all processes: the largest of
+/// the lower ends, and the sum of the upper ends.
+fn peak_limits<'a>(processes: impl Iterator<Item = &'a Process>) -> BTreeMap<DeviceId, (f64, f64)> {
     let mut limits: BTreeMap<DeviceId, (f64, f64)> = BTreeMap::new();
     for device in processes.flat_map(|process| &process.devices) {
         let (least, most) = limits.entry(device.device).or_default();
@@ -327,22 +329,24 @@ fn limits_by_processes<'a>(processes: impl Iterator<Item = &'a Process>) -> BTre
     limits
 }
 
-/// Returns the process that started this one, as far as it was recorded.
+/// Returns the process that started this one; `None` if that process was not recorded.
 fn parent_of<'a>(rows: &'a [ProcessRow], row: &ProcessRow) -> Option<&'a ProcessRow> {
-    // A process keeps its parent when it executes another program; and process ids are used again.
+    // Several rows can have the parent's id, because a process keeps its id when it executes another program, and because
+    // process ids are reused. The newest of those rows is the parent.
     let is_before = |other: &&ProcessRow| {
         other.pid == row.parent && other.number != row.number && other.begun_ticks <= row.begun_ticks
     };
     rows.iter().filter(is_before).max_by_key(|other| other.begun_ticks)
 }
 
-/// Returns the numbers of the processes, each before those that it started, and these in the order in which they began.
-fn in_tree_order(rows: &[ProcessRow]) -> Vec<u32> {
+/// Returns the numbers of the processes. Each process comes before its children, and children are in the order in which they
+/// began.
+fn tree_order(rows: &[ProcessRow]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut by_beginning: Vec<&ProcessRow> = rows.iter().collect();
     by_beginning.sort_by_key(|row| (row.begun_ticks, row.number));
     for row in by_beginning {
-        // 0 stands for none.
+        // 0 stands for no parent.
         let parent = parent_of(rows, row);
         children.entry(parent.map_or(0, |parent| parent.number)).or_default().push(row.number);
     }
@@ -353,7 +357,7 @@ fn in_tree_order(rows: &[ProcessRow]) -> Vec<u32> {
         order.push(number);
         waiting.extend(children.remove(&number).unwrap_or_default().into_iter().rev());
     }
-    // Processes that are each other's parents, which only a damaged file has.
+    // Only a damaged file has processes that are each other's parents.
     order.extend(children.into_values().flatten());
     order
 }
@@ -371,7 +375,7 @@ mod tests {
         // Process 10 executes a second program after it has started 11, and starts 12 afterwards; 11 starts 13.
         let rows =
             [row(1, 10, 1, 0), row(2, 11, 10, 1), row(3, 10, 1, 2), row(4, 12, 10, 3), row(5, 13, 11, 4)];
-        assert_eq!(in_tree_order(&rows), [1, 2, 5, 3, 4]);
+        assert_eq!(tree_order(&rows), [1, 2, 5, 3, 4]);
         let parents: Vec<Option<u32>> =
             rows.iter().map(|row| parent_of(&rows, row).map(|parent| parent.number)).collect();
         assert_eq!(parents, [None, Some(1), None, Some(3), Some(2)]);
@@ -380,7 +384,7 @@ mod tests {
     #[test]
     fn damaged_parents_lose_no_process() {
         let rows = [row(1, 10, 11, 5), row(2, 11, 10, 5), row(3, 12, 12, 5)];
-        let mut order = in_tree_order(&rows);
+        let mut order = tree_order(&rows);
         order.sort_unstable();
         assert_eq!(order, [1, 2, 3]);
     }

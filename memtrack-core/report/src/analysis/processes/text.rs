@@ -1,4 +1,4 @@
-//! The processes of a run as text: a table of those that matter, a line about the others, and all together.
+//! The processes of a run as text: a table of the large processes, a line about the others, and the total of all processes.
 
 use super::{DeviceMemory, Process, Processes};
 use crate::analysis::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, wrap};
@@ -9,11 +9,11 @@ use memtrack_model::units::{capitalised, human_bytes, human_share, printable, sh
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
-/// Processes with less of the peak of all are shown together in one line.
+/// Processes with a smaller share of the peak of all processes are summarized in one line.
 const MIN_SHARE: f64 = 0.01;
 /// The maximum number of programs that this line names.
 const MAX_NAMES: usize = 6;
-/// The most spaces before a command line: deeper processes are not indented further.
+/// The maximum number of spaces before a command line. Deeper processes are not indented further.
 const MAX_INDENT: usize = 12;
 
 impl fmt::Display for Processes {
@@ -62,9 +62,9 @@ impl Processes {
         text
     }
 
-    /// Returns whether a process belongs into the table.
+    /// Returns whether a process belongs in the table.
     fn is_large(&self, process: &Process) -> bool {
-        // The memory of a process whose events were removed is unknown, and may be large.
+        // The memory of a process whose events were removed is unknown and might be large.
         process.is_removed || self.share(process) >= MIN_SHARE
     }
 
@@ -128,7 +128,7 @@ impl Processes {
             None => "—".to_owned(),
         }));
         cells.push(if process.is_removed { "—".to_owned() } else { human_share(self.share(process)) });
-        // A process on a recording that was cut off has no counts.
+        // A process in a recording that was cut off has no counts.
         let allocated: Option<u64> = process.devices.iter().map(|memory| Some(memory.allocated?.0)).sum();
         let allocated = allocated.filter(|_| !process.is_removed);
         cells.push(allocated.map_or("—".to_owned(), human_bytes));
@@ -168,7 +168,7 @@ impl Processes {
         format!("{} more {programs}, {least}: {}{more}{sum}", others.len(), named.join(", "))
     }
 
-    /// Formats the command line, indented under that of the nearest process in the table that started this one.
+    /// Formats the command line, indented by two spaces for each ancestor in the table.
     fn format_command(&self, process: &Process, shown: &[u32]) -> String {
         let find = |number: u32| self.processes.iter().find(|process| process.row.number == number);
         let (mut depth, mut at) = (0, process.parent);

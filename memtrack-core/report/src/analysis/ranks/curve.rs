@@ -34,7 +34,7 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Caps the levels at `most`, which no level exceeded; estimates above it are due to their error.
+    /// Caps the levels at `most`. The true level never exceeded `most`, so any excess is an error of the estimate.
     pub(super) fn cap_at(&mut self, most: f64) {
         let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
         lower(&mut self.most);
@@ -71,7 +71,7 @@ impl Cuts<'_> {
 }
 
 impl Curve {
-    /// Computes the curve of `device`, whose blocks lived for `lifetimes`.
+    /// Computes the curve of `device`; `lifetimes` are the lifetimes of all its blocks.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -140,9 +140,9 @@ struct LevelTracker<'a> {
 /// The completed sections of a trace (steps or bins), and the current one.
 struct Section<T> {
     done: Vec<T>,
-    /// Whether the current section has started.
+    /// Whether a section is open: it has started and not ended.
     is_open: bool,
-    /// The tick at which the current section starts or, once it has started, ends.
+    /// The tick at which the open section ends or, if no section is open, at which the next section starts.
     next: u64,
     /// The highest level in the current section so far.
     most: i128,
@@ -228,7 +228,7 @@ impl<'a> LevelTracker<'a> {
         }
         let is_open = self.steps.is_open;
         for at in self.steps.done.len()..self.cuts.steps.len() {
-            // Of the remaining steps, only the first can have started.
+            // Only the first of the remaining steps can have started.
             let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
             self.steps.done.push((clamp(most), clamp(self.level)));
             self.steps.is_open = false;

@@ -50,7 +50,7 @@ impl fmt::Display for NotOneJob {
 
 impl std::error::Error for NotOneJob {}
 
-/// Formats the first few names, followed by how many more there are.
+/// Formats the first few names, followed by the number of the other names.
 pub(super) fn format_names(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
     let shown = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
@@ -60,7 +60,7 @@ pub(super) fn format_names(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Checks that nothing stated in the files contradicts their coming from one job.
+/// Checks that no statement in the files rules out that they come from one job.
 pub(super) fn check_job(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
@@ -177,7 +177,7 @@ fn describe_foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
         *times.entry(key).or_default() += 1;
     }
     let usual = all.iter().filter(|keys| !keys.is_empty()).count();
-    // A single rank with groups has no others to compare it with.
+    // If only one rank has groups, there is no other rank to compare with.
     if usual < 2 {
         return None;
     }

@@ -67,7 +67,7 @@ impl Measure {
     }
 }
 
-/// One kind of memory across all ranks: that of their devices, their heaps, or their pinned memory.
+/// One kind of memory across all ranks: device memory, heaps, or pinned host memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RanksMemory {
@@ -87,7 +87,7 @@ pub struct RanksMemory {
     pub outliers: Vec<Outlier>,
     /// The reason why outliers cannot be determined; `None` if they can.
     pub cannot_tell: Option<String>,
-    /// How far apart the ranks are from step to step; `None` unless at least two of them marked steps in common.
+    /// The spread of the ranks in each step; `None` unless at least two of the ranks marked steps in common.
     pub skew: Option<Skew>,
 }
 
@@ -121,7 +121,7 @@ impl RanksMemory {
     }
 }
 
-/// Returns all kinds of memory that the ranks have.
+/// Compares the ranks in each kind of memory that they have.
 pub(super) fn compare_memories(ranks: &[RankDigest]) -> Vec<RanksMemory> {
     device_kinds(ranks).into_iter().map(|kind| compare(ranks, kind)).collect()
 }
@@ -131,9 +131,9 @@ struct Kind {
     members: Vec<(usize, usize)>,
 }
 
-/// Returns the groups of devices to compare. Most processes have one accelerator, which may have any number on its
-/// machine, so these are compared regardless of the number. If ranks have several accelerators, those with the same
-/// number are compared.
+/// Returns the groups of devices to compare. Most processes use one accelerator, and its number on the machine is
+/// arbitrary, so these accelerators are compared regardless of their numbers. If any rank uses several accelerators,
+/// accelerators with the same number are compared.
 fn device_kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
         device.peak.requested_bytes > 0
@@ -215,7 +215,7 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     }
 }
 
-/// Returns the reason why outliers cannot be determined among this many ranks, if they cannot.
+/// Returns the reason why outliers cannot be determined among this many ranks; `None` if they can.
 fn undetermined_reason(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),

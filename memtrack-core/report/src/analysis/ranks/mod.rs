@@ -1,9 +1,9 @@
 //! Compares the ranks of one job: which ranks hold more memory than the others, why they do, and how far apart the
 //! ranks are from step to step.
 //!
-//! Each file is reduced to a [`RankDigest`] and dropped before the next one is read, so that the reports are computed
-//! from the digests alone. [`rule`] defines which ranks are outliers. The `memtrack ranks` command prints the reports,
-//! and the repository's docs/RANKS.md explains them.
+//! Each file is reduced to a [`RankDigest`] and dropped before the next one is read. The reports are computed from the
+//! digests alone. [`rule`] defines which ranks are outliers. The `memtrack ranks` command prints the reports, and the
+//! repository's docs/RANKS.md explains them.
 
 mod curve;
 mod digest;

@@ -113,7 +113,7 @@ fn from_content(snapshot: &Snapshot) -> RankName {
     name
 }
 
-/// Returns the value of a key at the root that is not one of PyTorch's own.
+/// Returns the value of a root key that is not one of PyTorch's own keys.
 fn root_value<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
     let is_requested = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
     pytorch.root.iter().find_map(|(key, part)| match part {

@@ -35,7 +35,7 @@ pub struct DigestOptions {
     /// The patterns that name operators when no scope does.
     pub patterns: Patterns,
     /// The name of the steps, without the number at the end; steps come from marks or from a profiler's ranges. If
-    /// `None`, this is `step`, `ProfilerStep`, or the most frequent name that contains `step` or `iteration`.
+    /// `None`, the name is `step`, `ProfilerStep`, or the most frequent name that contains `step` or `iteration`.
     pub per: Option<String>,
     /// The number of equal time bins in a file's timeline.
     pub bins: usize,
@@ -187,7 +187,7 @@ fn reduce_device(
     let reserved_at_peak = has_reserved_bytes.then(|| reserved_after(snapshot, device, peak_row));
     let peak = MomentDigest {
         requested_bytes: highest.bytes,
-        // Ranks are compared over what was recorded, because the later peak of a killed rank is unknown.
+        // Ranks are compared by their recorded peaks, because a killed rank's later peak is unknown.
         error: highest.recorded,
         seconds: highest.seconds,
         ..moment(peak_row, &sums(&at_peak), reserved_at_peak, symbols)
@@ -300,7 +300,8 @@ fn group_blocks(
         // The stack that frees a block of unknown origin depends on when the trace ends, and ranks do not all end at
         // the same time.
         .prepare_for_matching();
-    // Whose stacks the frees carry matters only if some blocks are known just from their frees.
+    // The other lifetimes are needed only to determine whose stacks the frees carry, and this matters only if some
+    // blocks are known just from their frees.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
     for lifetime in live {

@@ -1,6 +1,6 @@
-//! The rule that decides which ranks are outliers. Ranks that are equal or differ only by noise are not outliers, and
-//! with two ranks there is no telling which of them would be. A number is an outlier if its distance from the median
-//! exceeds each of
+//! The rule that decides which ranks are outliers. Ranks that are equal or differ only by noise are not outliers, and of
+//! two ranks, neither can be identified as the outlier. A number is an outlier if its distance from the median exceeds
+//! each of
 //!
 //! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD corresponds to a standard deviation),
 //! * [`SHARE`] of the median,

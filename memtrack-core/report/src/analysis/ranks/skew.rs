@@ -1,5 +1,5 @@
-//! How far apart the ranks are in each step, and which rank is highest. Steps of different ranks are the same if they
-//! have the same number; if a rank has several steps with the same number, the first one counts.
+//! The spread of the ranks in each step, and the rank with the highest peak. Steps of different ranks are the same if
+//! they have the same number; if a rank has several steps with the same number, the first one counts.
 
 use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
@@ -18,7 +18,7 @@ pub struct Skew {
     pub highest: Vec<(usize, usize)>,
 }
 
-/// How far apart the ranks are in one step.
+/// The spread of the ranks in one step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepSkew {

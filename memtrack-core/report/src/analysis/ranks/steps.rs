@@ -6,7 +6,7 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// The name that PyTorch's profiler gives to steps, in each case followed by `#` and the step's number.
+/// The name that PyTorch's profiler gives to steps. In each step's name, `#` and the step's number follow.
 const PROFILER_STEP: &str = "ProfilerStep";
 /// The name that any program can use for its steps.
 const STEP: &str = "step";
@@ -25,8 +25,8 @@ pub(super) struct Step {
     pub(super) end: u64,
 }
 
-/// Returns the steps and their name: those with the requested name, or the default ones if none is requested. `begin`
-/// and `end` are the ticks of the first and last events.
+/// Returns the steps with the requested name, or the default steps if no name is requested, along with their name.
+/// Returns `None` if there are no such steps. `begin` and `end` are the ticks of the first and last events.
 pub(super) fn find_steps(
     snapshot: &Snapshot,
     requested: Option<&str>,
@@ -58,7 +58,7 @@ fn remove_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Chooses from the intervals, by name, those that are steps.
+/// Chooses the intervals that are steps, and returns them with their name.
 fn choose_steps(
     mut by_name: BTreeMap<String, Vec<Step>>,
     requested: Option<&str>,

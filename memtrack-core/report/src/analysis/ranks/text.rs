@@ -62,7 +62,7 @@ impl Column {
         }
     }
 
-    /// Formats this column's value for a device; `complete` says whether the rank's recording is complete.
+    /// Formats this column's value for a device; `complete` is true if the rank's recording is complete.
     fn format_cell(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
@@ -407,8 +407,8 @@ impl Ranks {
 
     /// Returns sentences about files that are incomplete.
     pub fn gaps(&self) -> Vec<String> {
-        let named = |is_one: &dyn Fn(&RankDigest) -> bool| -> Vec<String> {
-            let places = self.ranks.iter().enumerate().filter(|(_, rank)| is_one(rank));
+        let named = |matches: &dyn Fn(&RankDigest) -> bool| -> Vec<String> {
+            let places = self.ranks.iter().enumerate().filter(|(_, rank)| matches(rank));
             places.map(|(place, _)| self.label(place)).collect()
         };
         let cut = named(&|rank| !rank.complete);

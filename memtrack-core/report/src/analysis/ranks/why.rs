@@ -1,4 +1,4 @@
-//! The reasons why a rank holds more than the others, which are the groups of its memory that differ from the usual
+//! Explains why a rank holds more or less than the others, by the groups of its memory that differ from their usual
 //! values.
 
 use super::digest::RankDigest;
@@ -34,7 +34,7 @@ impl Difference {
     }
 }
 
-/// Returns the groups in which the rank at `member` differs, with the largest differences first.
+/// Returns the groups in which the rank at `member` differs from the median, with the largest differences first.
 pub(super) fn find_differences(
     ranks: &[RankDigest],
     members: &[(usize, usize)],

@@ -40,8 +40,8 @@ const MAX_TICK_ROWS: usize = 4;
 /// The minimum distance between ticks of the same marker name, in pixels. Ticks that would be closer are omitted.
 const MIN_TICK_DISTANCE: i32 = 2;
 
-/// Draws `figure` so that it covers `root`, whose size is [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
-/// themselves need a font named `sans-serif` in normal and bold styles.
+/// Draws `figure` so that it covers `root`. The size of `root` must be [`WIDTH`] × [`HEIGHT`] times `scale`. Backends
+/// that draw text themselves need a font named `sans-serif` in normal and bold styles.
 ///
 /// # Errors
 /// Returns any backend error.
@@ -275,7 +275,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns how many of a marker's positions are on the axis.
+/// Returns the number of a marker's positions that are on the axis.
 fn count_positions_on_axis(mark: &Mark, calls: &Axis) -> usize {
     mark.positions.partition_point(|at| *at as f64 <= calls.to)
 }

@@ -49,7 +49,7 @@ pub(super) fn collect_marks(stats: &TrackerStats) -> Vec<Mark> {
     marks
 }
 
-/// Shortens a name from a file and replaces its control characters, which XML may not allow.
+/// Shortens a name from a file and replaces its control characters, most of which XML does not allow.
 pub(super) fn display_name(name: &str) -> String {
     let clean =
         |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };

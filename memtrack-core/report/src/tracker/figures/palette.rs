@@ -1,5 +1,5 @@
-//! The figure colours, which colour-blind readers can also tell apart. Every role has its own colour, so that the HTML
-//! page can replace each one in the dark colour scheme.
+//! The colours of the figures, chosen so that colour-blind readers can distinguish them. Every role has its own colour,
+//! so that the HTML page can replace each colour in the dark colour scheme.
 
 use crate::figures::{AXIS, BACKGROUND, GRID, MUTED, TEXT};
 use plotters::style::RGBColor;

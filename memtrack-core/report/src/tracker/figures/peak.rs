@@ -1,5 +1,5 @@
-//! Text that describes the peak of a run: its height, and how far it lies above the highest sample. It can lie above
-//! all samples because the series are sampled only when operators end.
+//! Text that describes the peak of a run: its height, and its distance above the highest sample. The peak can lie above
+//! all samples, because the series are sampled only when operators end.
 
 use super::marks::display_name;
 use crate::tracker::{AllocatedPeak, TrackerStats};

@@ -1,6 +1,6 @@
-//! The columns of a heat map. They are steps if all ranks mark the same ones, because nothing else aligns ranks as
-//! exactly. Otherwise they are times, measured by the ranks' clocks if these agree and since each file's first event if
-//! not. If there are no times, they are events.
+//! The columns of a heat map. If all ranks mark steps with the same name, the columns are steps, because nothing else
+//! aligns ranks as exactly. Otherwise, the columns are spans of time, measured by the ranks' clocks if the clocks agree,
+//! and from each file's first event if not. In files without times, the columns are ranges of events.
 
 use super::NONE;
 use crate::analysis::ranks::digest::{DeviceDigest, RankDigest};
@@ -10,15 +10,15 @@ use std::collections::BTreeSet;
 
 /// With fewer steps than this, time is more informative.
 const MIN_STEPS: usize = 4;
-/// Clocks agree if the time that they give for all files together is at most this many times the duration of the
-/// longest file.
+/// Clocks agree if the time that all files together cover, by these clocks, is at most this many times the duration of
+/// the longest file.
 const MAX_CLOCK_SPAN: f64 = 2.0;
 /// The processes of a job never all start within this many nanoseconds of each other.
 const MIN_START_SPREAD_NS: u64 = 1000;
 /// The maximum rounding error of a position, in columns.
 const MAX_ROUNDING_ERROR: f64 = 1e-6;
 
-/// What a heat map's columns stand for.
+/// The meaning of a heat map's columns.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HeatColumns {
@@ -167,12 +167,12 @@ fn round_up(number: f64) -> f64 {
     times.unwrap_or(10.0) * power
 }
 
-/// Returns the number of decimals needed to tell apart times that differ by this many seconds.
+/// Returns the number of decimal places needed to distinguish times that differ by this many seconds.
 fn decimal_places(seconds: f64) -> usize {
     if seconds > 0.0 { (-seconds.log10()).ceil().clamp(0.0, 9.0) as usize } else { 0 }
 }
 
-/// The columns, and what is needed to assign a rank's memory to them.
+/// The columns, and the data needed to assign a rank's memory to them.
 pub(super) struct Cutter {
     pub(super) columns: HeatColumns,
     /// The numbers of all steps.
@@ -269,7 +269,7 @@ fn add_bins(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl 
     }
 }
 
-/// Returns how many seconds a device's timeline spans.
+/// Returns the duration of a device's timeline in seconds.
 fn duration_seconds(device: &DeviceDigest) -> f64 {
     device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
 }
@@ -280,7 +280,8 @@ fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
     rank.begin_ns.map(|begin| begin.saturating_add_signed(since as i64))
 }
 
-/// Returns the name and the numbers of the steps, if all ranks mark them.
+/// Returns the name and the numbers of the steps; `None` unless all ranks mark steps with the same name and there are at
+/// least [`MIN_STEPS`].
 fn common_steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
     let &(first, _) = memory.members.first()?;
     let name = ranks[first].step_name.as_ref()?;

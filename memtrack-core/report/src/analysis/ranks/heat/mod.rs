@@ -31,7 +31,7 @@ const NONE: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeatMap {
-    /// What the columns stand for.
+    /// The meaning of the columns.
     pub columns: HeatColumns,
     /// The distribution of the ranks' bytes in each column; `None` if no rank has a value there.
     pub distributions: Vec<Option<Distribution>>,

@@ -100,7 +100,7 @@ fn cell_maxima(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
         .collect()
 }
 
-/// Creates ranks with `steps` steps each, of which the last rank grows by 10 MiB per step from step `since` on.
+/// Creates ranks with `steps` steps each. The last rank grows by 10 MiB per step from step `since` on.
 fn leaking_ranks(ranks: u64, steps: u64, since: u64) -> Vec<Rank> {
     let one = |number: u64| {
         let more = |step: u64| if number + 1 == ranks { 10 * (step + 1).saturating_sub(since) } else { 0 };
@@ -151,7 +151,7 @@ fn outlier_starts_at_first_step_marked_by_rule() {
 }
 
 #[test]
-fn early_blip_is_not_start_and_one_column_gap_is_not_end() {
+fn early_blip_is_not_start_and_short_gap_is_not_end() {
     let mut ranks: Vec<Rank> = (0..4).map(|number| rank(number, &[100; 512])).collect();
     ranks[2].mib[10] = 200;
     ranks[2].mib[300..].fill(200);
@@ -192,7 +192,7 @@ fn ranks_are_aligned_by_agreeing_clocks_or_first_events() {
     let begin = || rank(0, &[1, 2, 3, 4]);
     let found = heat_map(&[begin(), late(2 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::Clock { columns: 4, seconds: 1.5 });
-    // A bin that overlaps a column only partly counts there too.
+    // A bin that only partly overlaps a column counts in that column as well.
     assert_eq!(cell_maxima(&found), [[Some(2), Some(3), Some(4), None], [None, Some(7), Some(9), Some(9)]]);
     let found = heat_map(&[begin(), late(60 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::SinceFirst { columns: 4, seconds: 1.0 });
