@@ -27,7 +27,7 @@ const EXTERNAL_PATHS: [&str; 9] = [
     "/rustlib/",
 ];
 
-/// Returns the innermost frame that belongs to the program's own code. It comes from the record's own stack
+/// Returns the innermost frame that belongs to the program's own code. The frame comes from the record's stack
 /// or, failing that, from the stack of the innermost enclosing record that has such a frame.
 pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);

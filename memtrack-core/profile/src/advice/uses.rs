@@ -167,8 +167,8 @@ impl<'a> Memory<'a> {
     }
 
     /// Adds the uses by coarse operators. A recording of a Rust program represents the backward pass and an
-    /// optimizer step as one operator each. Such an operator does not report its inputs, so it may use all
-    /// memory that is live when it starts.
+    /// optimizer step as one operator each. Such an operator does not report its inputs, so it is assumed to
+    /// use all memory that is live when it starts.
     fn add_uses_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {

@@ -42,9 +42,9 @@ pub struct Change {
     /// The version of the storage's contents. This is the version that an allocation creates, the version
     /// that a write ends, or the last version before a free.
     pub version: u32,
-    /// The size of the memory.
+    /// The size of the memory in bytes.
     pub bytes: u64,
-    /// The record that allocated, freed or wrote to the memory.
+    /// The record that allocated, freed or wrote to the memory, or `None` if the trace does not contain it.
     pub record: Option<RecordId>,
     /// The record that allocated the memory, or `None` if the trace does not contain it.
     pub allocated_by: Option<RecordId>,
@@ -66,7 +66,8 @@ pub(super) fn build_timeline(
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
     // Live memory without a tensor, stored as its size and the record that allocated it.
     let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree, which is not in chronological order if one operator frees another's memory.
+    // PyTorch walks the tree, whose order is not chronological if one operator frees another operator's
+    // memory.
     let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
     let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
     for &number in order {
@@ -105,7 +106,7 @@ pub(super) fn build_timeline(
         if memory.is_free {
             let known = without_tensor.remove(&place);
             let allocated_by = known.map(|(_, record)| record);
-            // The allocated size counts even if the free states a different one.
+            // The size at the allocation is used even if the free has a different size.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
             if known.is_none() {
