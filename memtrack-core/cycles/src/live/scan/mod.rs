@@ -226,11 +226,11 @@ impl Report {
     }
 }
 
-/// The reason that a scan was not possible.
+/// The reason why a scan was not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
-    /// Registration is off, because [`enable`](crate::enable) was not called, or not in this forked child.
+    /// Registration is off, because [`enable`](crate::enable) was not called, or was not called in this forked child.
     Off,
     /// Another scan is running, either on another thread or further up this thread's call stack.
     Busy,
