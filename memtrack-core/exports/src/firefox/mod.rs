@@ -38,7 +38,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const MAX_GAP_NS: u64 = 1_000_000;
 
 /// The first of the unique addresses for blocks that are older than the trace. The profiler uses the address to find
-/// the allocation for a free, and other blocks may have had the real addresses of the older blocks too. The unique
+/// the allocation for a free, and other blocks may also have used the real addresses of the older blocks. The unique
 /// addresses lie above all memory, and JavaScript's numbers represent them exactly.
 const FIRST_OLDER_ADDRESS: u64 = 1 << 52;
 
@@ -229,7 +229,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the device's free bytes as of each time that they were queried.
+    /// Writes the device's free bytes at each time at which they were queried.
     fn write_free_bytes(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
         let free = timeline.free_bytes();
         if free.is_empty() {

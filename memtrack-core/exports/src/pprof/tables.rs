@@ -58,7 +58,7 @@ impl Tables {
         if let Some(&id) = self.location_ids.get(functions) {
             return id;
         }
-        // A return address may lie in the next function, but the call comes before it.
+        // A return address can lie in the next function, so use the address before it, which belongs to the call.
         let call = functions.key.saturating_sub(1);
         let module = self.modules.partition_point(|(module, _)| module.start <= call).checked_sub(1);
         let module = module.filter(|&row| call < self.modules[row].0.end);
