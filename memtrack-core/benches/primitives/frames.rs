@@ -1,5 +1,5 @@
-//! The measured stacks: about forty fixed frames, followed by one to ten that change from call to call. They go through
-//! sixteen functions with frames of different sizes.
+//! The measured stacks: about forty fixed frames, followed by one to ten frames that change from call to call. The
+//! stacks go through sixteen functions with frames of different sizes.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
