@@ -79,7 +79,7 @@ pub fn average_frames() -> f64 {
 
 thread_local!(static PINNED: Cell<usize> = const { Cell::new(0) });
 
-/// Returns the processor to which the calling thread is pinned.
+/// Returns the processor that the calling thread is pinned to.
 pub fn pinned_processor() -> usize {
     PINNED.get()
 }

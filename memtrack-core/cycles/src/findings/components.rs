@@ -4,7 +4,7 @@
 
 use crate::graph::Graph;
 
-/// The component to which each node belongs.
+/// The component that each node belongs to.
 #[derive(Debug)]
 pub(crate) struct Components {
     /// Each node's component number. A component's number is higher than the numbers of all components to which it

@@ -27,10 +27,10 @@ enum Ease {
     ByLanguage,
 }
 
-/// A field, identified by the type that contains it, its path without indices, and the type to which it refers.
+/// A field, identified by the type that contains it, its path without indices, and the type that it refers to.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
 
-/// Returns the field to which an edge belongs.
+/// Returns the field that an edge belongs to.
 pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     let edge = &graph.edges[edge];
     (

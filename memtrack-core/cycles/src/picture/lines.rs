@@ -17,7 +17,7 @@ pub(crate) struct DrawnEdge {
     pub to: u32,
     /// Indices into the graph's edges. There is at least one.
     pub edges: Vec<u32>,
-    /// The cycle to which the line belongs, as an index into the findings.
+    /// The cycle that the line belongs to, as an index into the findings.
     pub cycle: Option<u32>,
     /// Whether one of its references should become weak.
     pub cut: bool,

@@ -324,9 +324,9 @@ impl<'a> Picture<'a> {
     /// Returns the tooltip, which contains the whole label and the places where the value's memory was allocated and
     /// where the value was registered, if they are known.
     fn format_tooltip(&self, node: u32) -> String {
-        let of = &self.graph.nodes[node as usize];
+        let value = &self.graph.nodes[node as usize];
         let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
-        for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
+        for (text, what) in [(value.allocated, "allocated at"), (value.created, "registered at")] {
             let Some(text) = text else { continue };
             let text = memtrack_model::text::cut(self.graph.text(text), MAX_TIP_BYTES);
             let _ = write!(tip, "\n{what}");

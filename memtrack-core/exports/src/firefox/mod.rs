@@ -1,7 +1,7 @@
-//! Writes a profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process, whose main thread has
-//! all allocations and frees with their bytes and stacks, and whose counters show the device's memory. The profiler
-//! shows a process's allocations on one thread and its memory as tracks, so several devices in one process could not be
-//! distinguished. The program is a separate process, whose threads show the running scopes.
+//! Writes a profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process. The main thread of this
+//! process has all allocations and frees with their bytes and stacks, and its counters show the device's memory. The
+//! profiler shows a process's allocations on one thread and its memory as tracks, so several devices in one process
+//! could not be distinguished. The program is a separate process with threads that show the running scopes.
 //!
 //! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows
 //! these changes. (Version 0.8, MIT or Apache-2.0; it needs `debugid`, `uuid`, `bitflags` and `rustc-hash`.)

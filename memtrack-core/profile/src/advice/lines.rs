@@ -32,8 +32,8 @@ const EXTERNAL_PATHS: [&str; 9] = [
 pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);
     while let Some(number) = next {
-        let of = &trace.records[number as usize];
-        let stack = match &of.what {
+        let record = &trace.records[number as usize];
+        let stack = match &record.what {
             RecordKind::Memory(memory) => memory.stack,
             RecordKind::Op(op) => op.stack,
             _ => None,
@@ -44,7 +44,7 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
         {
             return Some(*frame);
         }
-        next = of.parent;
+        next = record.parent;
     }
     None
 }

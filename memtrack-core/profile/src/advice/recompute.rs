@@ -280,9 +280,9 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                 if made_in(piece, call) {
                     continue;
                 }
-                let of = &mut all[call as usize];
-                of.writes_older_memory |= written.get(at).copied().unwrap_or(false);
-                of.read.insert(piece);
+                let call_memory = &mut all[call as usize];
+                call_memory.writes_older_memory |= written.get(at).copied().unwrap_or(false);
+                call_memory.read.insert(piece);
             }
         }
     }
@@ -291,8 +291,8 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
 
 /// Returns, for each tensor in an operator's arguments, whether the operator writes to it.
 fn written_tensors(op: &Op) -> Vec<bool> {
-    let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
-    op.args.iter().flat_map(of).collect()
+    let is_written = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
+    op.args.iter().flat_map(is_written).collect()
 }
 
 /// Returns the times at which each piece was written, in ns.

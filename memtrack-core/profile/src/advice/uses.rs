@@ -232,8 +232,8 @@ impl<'a> Memory<'a> {
     pub(super) fn find_gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
         let (first, last) = self.live_states(piece);
         let mut gaps = Vec::new();
-        let of = &self.pieces[piece as usize];
-        let mut begin = match (of.begin_ns, self.allocating_operator(piece)) {
+        let life = &self.pieces[piece as usize];
+        let mut begin = match (life.begin_ns, self.allocating_operator(piece)) {
             // A piece is in use until the operator that allocated it ends.
             (Some(_), Some(maker)) => curve.state_after(self.ends[maker as usize]) + 1,
             _ => first,

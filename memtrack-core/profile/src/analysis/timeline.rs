@@ -93,8 +93,8 @@ pub(super) fn build_timeline(
         let unseen_end =
             |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
         if let Some(key) = identities.key_of_memory(number) {
-            let of = if memory.is_free { &mut destroyed } else { &mut created };
-            of[key as usize] = Some(number);
+            let records = if memory.is_free { &mut destroyed } else { &mut created };
+            records[key as usize] = Some(number);
             if mode == Mode::Tolerant
                 && !memory.is_free
                 && let Some((before, allocated_by)) = without_tensor.remove(&place)
@@ -145,8 +145,8 @@ pub(super) fn build_timeline(
         }
     }
     let newest = |key: AllocationId| {
-        let of = &present[starts(key)..starts(key + 1)];
-        of.iter().rposition(|&present| present).unwrap_or(0) as u32
+        let listed = &present[starts(key)..starts(key + 1)];
+        listed.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
     // The time at which a storage ended if its free was not recorded but another allocation replaced it.

@@ -108,7 +108,7 @@ impl<'a> Classifier<'a> {
                 phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
             }
             // `outlives_setup` is not required here, because modules that were moved elsewhere before the
-            // first step should match as well.
+            // first step should also match.
             Rule::ModuleBuilt => is_outside && stack.has(Clue::BuildsModule),
             Rule::OptimizerBuilt => {
                 is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)

@@ -33,7 +33,7 @@ pub(super) enum Clue {
     BuildsModule,
     /// A file that contains weights is read.
     LoadsWeights,
-    /// An object is constructed whose class or file is named like an optimizer.
+    /// An object is constructed, and the name of its class or file suggests an optimizer.
     BuildsOptimizer,
     /// Some other object is constructed.
     BuildsObject,
@@ -278,9 +278,9 @@ fn creates_tensor(operator: &str) -> bool {
         "to",
         "zeros",
     ];
-    let of =
+    let matches_maker =
         |maker: &str| name.strip_prefix(maker).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-    makers.into_iter().any(of)
+    makers.into_iter().any(matches_maker)
 }
 
 /// Returns a hash that identifies the operator's call. The hash covers the operator's frame and all frames

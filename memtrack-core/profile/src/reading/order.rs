@@ -192,7 +192,7 @@ pub(super) struct Order {
     /// The first and last run of each phase.
     first_runs: [Option<usize>; 3],
     last_runs: [Option<usize>; 3],
-    /// For each event row, the run to which it belongs.
+    /// For each event row, the run that it belongs to.
     run_of_row: Vec<u32>,
     /// For each allocation's event row, the row of the next allocation made by a different call.
     next_in_other_call: Vec<usize>,

@@ -221,7 +221,7 @@ impl<'a> Builder<'a> {
     /// Returns the innermost open record that encloses code running in `scope` on `thread`. If the scope is
     /// known, only records of the scope and its ancestors are considered, because a suspended future leaves
     /// its record open on a thread that then runs unrelated code. If none of them is open on this thread,
-    /// records on other threads are considered as well, because scopes can be carried over to other threads.
+    /// records on other threads are also considered, because scopes can be carried over to other threads.
     fn find_parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {

@@ -101,7 +101,7 @@ pub(super) struct DuplicateDetector {
     /// An address on the stack beyond the frames of all callees.
     top: usize,
     seen: HashMap<usize, usize>,
-    /// The addresses to which repeatedly reported pointers point, once for each repetition.
+    /// The targets' addresses of repeatedly reported pointers, once for each repetition.
     pub(super) targets: Vec<usize>,
 }
 

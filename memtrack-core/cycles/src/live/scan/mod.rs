@@ -189,8 +189,8 @@ pub struct Report {
     pub pointers: u64,
     /// The number of values that hold device memory directly.
     pub with_memory: u64,
-    /// The number of values with a part that was not visited because it was locked or opaque. Values to which this part
-    /// refers count as held.
+    /// The number of values with a part that was not visited because it was locked or opaque. Values that this part
+    /// refers to count as held.
     pub incomplete: u64,
     /// The number of unreachable values, whether or not they lead to device memory.
     pub unreachable: u64,
