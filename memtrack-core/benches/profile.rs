@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p memtrack-core --features profile --bench profile -- [TRACE...]`
 //!
-//! Measures the given traces, as well as generated training runs with more and more steps, which show how the time
+//! Measures the given traces, and generated training runs with increasing numbers of steps, which show how the time
 //! grows.
 
 use memtrack_core::profile::analysis::analyse;
@@ -47,9 +47,10 @@ fn measure<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
 fn print_report(name: &str, content: &[u8], runs: usize) {
     let (reading, _) = measure(|| read(content, Mode::Compat, u64::MAX).expect("a trace"), runs.min(3));
     let ReadTrace { trace, .. } = read(content, Mode::Compat, u64::MAX).expect("a trace");
-    let of = |mode| measure(|| analyse(&trace, mode).expect("a trace with memory").changes().len(), runs);
-    let (compat, median) = of(Mode::Compat);
-    let (tolerant, _) = of(Mode::Tolerant);
+    let measure_mode =
+        |mode| measure(|| analyse(&trace, mode).expect("a trace with memory").changes().len(), runs);
+    let (compat, median) = measure_mode(Mode::Compat);
+    let (tolerant, _) = measure_mode(Mode::Tolerant);
     let profile = analyse(&trace, Mode::Compat).expect("a trace with memory");
     let (export, _) = measure(|| CoalescedTimeline::of(&profile, DeviceIndex(0)).rows.len(), runs);
     let events = trace.records.len();

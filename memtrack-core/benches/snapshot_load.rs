@@ -1,9 +1,9 @@
 //! The time and memory needed to load a snapshot into the model, as medians over a few loads in one process.
 //!
 //! Run `cargo bench -p memtrack-core --bench snapshot_load -- FILE` to compare with CPython's `pickle.load` of the same
-//! file. With `--once`, it loads the file once and prints the processor seconds and the elapsed seconds of the load
-//! alone, not counting the time to start the process or to drop the result; memtrack-cli/benches/snapshot_speed.py
-//! measures the same for CPython.
+//! file. With `--once`, the benchmark loads the file once and prints the processor seconds and the elapsed seconds of
+//! the load alone, not counting the time to start the process or to drop the result;
+//! memtrack-cli/benches/snapshot_speed.py measures the same for CPython.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;

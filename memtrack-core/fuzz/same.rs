@@ -1,11 +1,11 @@
-//! Comparison of two pickles by their values.
+//! Compares two pickles by their values.
 
 use memtrack_core::__pickle::{Dict, Document, Value};
 
-/// The maximum number of visited values: shared ones are visited once for each path to them.
+/// The maximum number of visited values. A shared value is visited once for each path to it.
 const MAX_VALUES: usize = 100_000;
 
-/// Whether the two documents have equal values of equal types. Only the first [`MAX_VALUES`] are compared.
+/// Returns whether the two documents have equal values of equal types. Only the first [`MAX_VALUES`] are compared.
 pub fn same(before: &Document, after: &Document) -> bool {
     let mut open = vec![(before.root, after.root)];
     let mut seen = 0;
@@ -38,13 +38,15 @@ pub fn same(before: &Document, after: &Document) -> bool {
     true
 }
 
-/// Adds the pairs of corresponding items to the values to compare; returns whether both have the same number of items.
+/// Adds the pairs of corresponding items to the values to compare. Returns whether both lists have the same number of
+/// items.
 fn pairs(open: &mut Vec<(Value, Value)>, one: &[Value], other: &[Value]) -> bool {
     open.extend(one.iter().copied().zip(other.iter().copied()));
     one.len() == other.len()
 }
 
-/// Returns keys and values as in a Python dictionary: a key that was set again keeps its position and has the last value.
+/// Returns the keys and values as in a Python dictionary: a key that was set again keeps its position and has the last
+/// value.
 fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
     let mut kept: Vec<(Value, Value)> = Vec::new();
     for &(key, value) in &dict.entries {
@@ -56,7 +58,7 @@ fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
     kept.into_iter().flat_map(|(key, value)| [key, value]).collect()
 }
 
-/// Whether the two values are the same key in Python.
+/// Returns whether the two values are the same key in Python.
 fn equal_keys(document: &Document, one: Value, other: Value) -> bool {
     match (one, other) {
         (Value::Str(one), Value::Str(other)) | (Value::Bytes(one), Value::Bytes(other)) => {

@@ -38,7 +38,7 @@ const ALLOWED: [Global; 3] = [Global::DefaultDict, Global::OrderedDict, Global::
 const LIMITS: Limits = Limits { memory_bytes: 16 << 20, depth: 100, operand_bytes: 4 << 10 };
 /// The maximum size of the decompressed input.
 const MAX_INPUT: u64 = 512 << 10;
-/// The maximum size of the text of one file: a shared value is written once per reference.
+/// The maximum size of the text written for one file. A shared value is written once per reference.
 const MAX_TEXT: usize = 1 << 20;
 
 /// Tests the pickle machine and visits its documents, and tests the tracker's files, which a round trip must not change.
@@ -66,17 +66,17 @@ pub fn snapshot(data: &[u8]) {
     }
 }
 
-/// Tests a recording with all functions that read one. Its checksums are corrected first: otherwise the reader would
-/// reject every change that the fuzzer makes.
+/// Tests a recording with all functions that read recordings. Its checksums are corrected first, because the reader
+/// would otherwise reject every change that the fuzzer makes.
 pub fn recording(data: &[u8]) {
-    let data = with_right_checksums(data);
+    let data = with_valid_checksums(data);
     snapshot(&data);
     round_trip(&data);
     answers(&data);
 }
 
 /// Returns the data as a recording with valid chunks: magic, lengths and checksums are replaced.
-fn with_right_checksums(data: &[u8]) -> Vec<u8> {
+fn with_valid_checksums(data: &[u8]) -> Vec<u8> {
     const HEADER: usize = 16;
     const HEAD: usize = 20;
     let mut data = data.to_vec();
@@ -112,7 +112,7 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Writes every readable file and reads it again; its content must not change.
+/// Writes every readable file and reads it again. The content must not change.
 pub fn round_trip(data: &[u8]) {
     let Ok(Loaded { snapshot: first, format, compression, .. }) = read(data) else { return };
     if first.pytorch.is_none() {
@@ -184,7 +184,7 @@ pub fn cycles(data: &[u8]) {
     cycles::json::write(&again, &cycles::Findings::of(&again), &mut second).expect("memory can be written");
     let without = |json: &[u8]| {
         let mut json: serde_json::Value = serde_json::from_slice(json).expect("the output is JSON");
-        // This count refers to the whole graph, of which the output contains only a part.
+        // This count is for the whole graph, but the output contains only a part of it.
         json["counts"]["cycles_without_device_memory"].take();
         json
     };
@@ -231,7 +231,7 @@ pub fn optrace(data: &[u8]) {
 }
 
 /// Reports leaks with all options.
-fn leaking(snapshot: &Snapshot, symbols: &mut Symbolizer) {
+fn report_leaks(snapshot: &Snapshot, symbols: &mut Symbolizer) {
     let devices = snapshot.device_ids();
     for by in [By::Line, By::Stack, By::Operator] {
         let options = LeakOptions::new().by(by);
@@ -246,15 +246,15 @@ fn leaking(snapshot: &Snapshot, symbols: &mut Symbolizer) {
     let _ = leaks_over(snaps, &options).map(|report| report.to_text(Some(80)));
 }
 
-/// Makes every report on every readable file.
+/// Generates every report on every readable file.
 pub fn answers(data: &[u8]) {
     let Ok(Loaded { mut snapshot, .. }) = read(data) else { return };
     // A fuzzer should not open the files that a recording refers to.
     snapshot.modules.clear();
     let symbols = &mut Symbolizer::of(&snapshot);
-    leaking(&snapshot, symbols);
+    report_leaks(&snapshot, symbols);
     let snapshot = snapshot.into_pytorch(symbols);
-    leaking(&snapshot, symbols);
+    report_leaks(&snapshot, symbols);
     for device in snapshot.device_ids() {
         for by in [By::Stack, By::Frame, By::File, By::Category, By::Stream, By::Pool, By::Size, By::Operator]
         {
@@ -284,7 +284,7 @@ pub fn answers(data: &[u8]) {
     let _ = viz::segments_folded(&snapshot, &mut Text::default());
     let _ = viz::memory_folded(&snapshot, &mut Text::default());
     let _ = viz::compare_folded(&snapshot, &PytorchSnapshot::default(), &mut Text::default());
-    // The text has one character per 20 MiB: its size is bounded, but printing it takes too long for a fuzzer.
+    // The text has one character per 20 MiB. Its size is bounded, but printing it takes too long for a fuzzer.
     let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
         && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
     if let Some(stats) = small.then(|| Stats::of(&snapshot)) {

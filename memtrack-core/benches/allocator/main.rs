@@ -18,8 +18,8 @@ const BATCHES: usize = 31;
 const CALLS: usize = 20_000;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
-/// The number of nested calls around a measured event. It makes stacks as deep as in PyTorch's measurement, with 21
-/// return addresses, of which the innermost one or two are in the allocator.
+/// The number of nested calls around a measured event. With this number, stacks are as deep as in PyTorch's measurement:
+/// they have 21 return addresses, and the innermost one or two are in the allocator.
 const DEPTH: usize = 11;
 
 /// The processor time of this thread, which is hardly affected by other work on the machine.
@@ -173,7 +173,7 @@ fn measure_mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     elapsed.as_nanos() as f64 / CALLS as f64
 }
 
-/// Creates an allocator with `blocks` free blocks of different sizes, each between two live ones.
+/// Creates an allocator with `blocks` free blocks of different sizes, each between two live blocks.
 fn fragmented_allocator(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     let allocator = new_allocator();
     let sizes = (0..blocks as u64).map(|i| 512 * (1 + i * 7919 % 1800));

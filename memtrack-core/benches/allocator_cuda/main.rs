@@ -1,8 +1,8 @@
-//! Compares an alloc/free pair that the caching allocator serves from its cache with one in cudarc, which calls the
-//! driver's pool each time. The two alternate within one run.
+//! Compares an alloc/free pair that the caching allocator serves from its cache with a pair in cudarc, which calls the
+//! driver's pool each time. The two kinds of pairs alternate within one run.
 //!
-//! Run `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. It uses the machine's driver if
-//! there is one, and otherwise the mock driver, whose pool only counts; a real pool costs more. Prints medians of
+//! Run `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. Uses the machine's driver if there
+//! is one, and otherwise the mock driver. The mock's pool only counts, so a real pool costs more. Prints medians of
 //! batches in processor time; asserts nothing.
 #![allow(unsafe_code)]
 

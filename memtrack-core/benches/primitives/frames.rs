@@ -1,5 +1,5 @@
-//! The measured stacks: about forty fixed frames, followed by one to ten that change from call to call. They go through
-//! sixteen functions with frames of different sizes.
+//! The measured stacks: about forty fixed frames, followed by one to ten frames that change from call to call. The
+//! stacks go through sixteen functions with frames of different sizes.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -79,7 +79,7 @@ pub fn average_frames() -> f64 {
 
 thread_local!(static PINNED: Cell<usize> = const { Cell::new(0) });
 
-/// Returns the processor to which the calling thread is pinned.
+/// Returns the processor that the calling thread is pinned to.
 pub fn pinned_processor() -> usize {
     PINNED.get()
 }

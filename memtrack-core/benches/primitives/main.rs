@@ -141,7 +141,7 @@ fn measure_events_in_one_region() -> f64 {
     }) / 2.0
 }
 
-/// Measures the same as [`measure_events`], but with each thread freeing the blocks of the next one.
+/// Measures the same as [`measure_events`], but with each thread freeing the blocks of the next thread.
 fn measure_events_freed_elsewhere() -> f64 {
     #[repr(align(128))]
     struct Count(AtomicU64);
@@ -166,7 +166,8 @@ fn measure_events_freed_elsewhere() -> f64 {
     per_pair * CALLS as f64 / f64::from(events.max(1))
 }
 
-/// Runs the primitives alternately on `threads` pinned threads and returns the median of each over all threads.
+/// Runs the primitives alternately on `threads` pinned threads and returns the median time of each primitive over all
+/// threads, in ns.
 fn run(threads: usize, primitives: &'static [Primitive]) -> Vec<(&'static str, f64)> {
     THREADS.store(threads, Ordering::Relaxed);
     let barrier = Barrier::new(threads);
@@ -204,8 +205,8 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
         frames::average_frames()
     );
     // Without frame pointers in the build, there is no chain to walk, so the cost has no meaning.
-    let chain = Captures::chosen() == CaptureMethod::FramePointers;
-    let is_printed = |name: &str| name != CALLS_ALONE && (chain || name != FRAME_POINTERS);
+    let has_frame_pointers = Captures::chosen() == CaptureMethod::FramePointers;
+    let is_printed = |name: &str| name != CALLS_ALONE && (has_frame_pointers || name != FRAME_POINTERS);
     for (name, ns) in rows.iter().filter(|(name, _)| is_printed(name)) {
         // Two events share the calls that lead to them.
         let net = if EVENTS.iter().any(|(event, _)| event == name) { ns - calls / 2.0 } else { ns - calls };
@@ -216,7 +217,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
 /// A single call: its name, and a function that runs one batch of it and returns the time per call in ns.
 type Call = (&'static str, Box<dyn FnMut() -> f64>);
 
-/// Prints the cost of memtrack's calls while it is off, and of the cheap ones while it is on.
+/// Prints the cost of memtrack's calls while it is off, and the cost of the cheap calls while it is on.
 fn print_small_calls() {
     const CALLS: usize = 200_000;
     let layout = Layout::from_size_align(64, 8).expect("a valid layout");

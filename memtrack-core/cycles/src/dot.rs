@@ -1,5 +1,5 @@
-//! Writes the graph for Graphviz. The output for a Python program's graph is the same, byte for byte, as that of
-//! `torch.utils.viz._cycles.to_dot`. The output for a Rust program's graph shows the cycles as clusters and the
+//! Writes the graph for Graphviz. For a Python program's graph, the output matches that of
+//! `torch.utils.viz._cycles.to_dot` byte for byte. For a Rust program's graph, it shows the cycles as clusters and the
 //! suggested weak references as dashed lines.
 
 use crate::Findings;

@@ -34,7 +34,7 @@ impl Texts {
     }
 }
 
-/// Where a graph came from, which determines what is known about its values.
+/// The source of a graph, which determines what is known about its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Garbage found by Python's collector. Nothing outside the graph refers to it.
@@ -43,13 +43,13 @@ pub enum Origin {
     Rust,
 }
 
-/// Whether a value can still be reached, and what holds it.
+/// The reachability of a value, and what holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
     /// Only unreachable values hold it, as proved by counting its pointers.
     Unreachable,
-    /// It is held by this many strong pointers that are not in any value of the graph. They may be anywhere, or may
-    /// have been forgotten.
+    /// It is held by this many strong pointers that are not in any value of the graph. These pointers can be anywhere,
+    /// and might have been forgotten.
     Outside(u64),
     /// It is held by a value that is itself held from outside or reachable from such a value.
     Reachable,
@@ -59,11 +59,12 @@ pub enum Reachability {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Node {
-    /// A description of one or more lines, with its type and a summary of its contents.
+    /// A description of one or more lines, with the value's type and a summary of its contents.
     pub label: TextId,
-    /// Where its device memory was allocated, with one frame per line.
+    /// The stack of its device memory's allocation, with one frame per line, or `None` if it is unknown.
     pub allocated: Option<TextId>,
-    /// Where it was registered: a line of the program, or a stack with one frame per line.
+    /// The place where it was registered: a line of the program, or a stack with one frame per line. `None` if it was
+    /// not registered.
     pub created: Option<TextId>,
     /// Whether it holds device memory directly.
     pub root: bool,
@@ -72,7 +73,7 @@ pub struct Node {
     /// The number of weak pointers to it from outside the unreachable values. The program can still reach the value
     /// through them.
     pub weak_outside: u64,
-    /// The reason, if any, that some of its references are unknown.
+    /// The reason why some of its references are unknown, or `None` if all of them are known.
     pub incomplete: Option<TextId>,
     /// Its position in registration order, if known. Newer values have higher numbers.
     pub serial: Option<u64>,
@@ -114,9 +115,9 @@ pub struct UnexplainedHandles {
     pub node: u32,
     /// The number of handles.
     pub handles: u64,
-    /// Where in the program they were created.
+    /// The place in the program where they were created.
     pub site: String,
-    /// The root scope in which they were created, if there was one. That scope has ended since, unless the scan
+    /// The root scope in which they were created, if there was one. That scope has since ended, unless the scan
     /// included all handles.
     pub scope: Option<String>,
     /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
@@ -189,7 +190,7 @@ impl Graph {
         &self.memory[begin..begin + count]
     }
 
-    /// Returns a text.
+    /// Returns the text at an index.
     pub fn text(&self, text: TextId) -> &str {
         self.texts.get(text)
     }

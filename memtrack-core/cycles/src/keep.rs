@@ -1,5 +1,5 @@
-//! Selects the part of a graph that leads to device memory, because the rest of the garbage is irrelevant. It keeps the
-//! same nodes as `create_graph` from `torch.utils.viz._cycles`.
+//! Selects the part of a graph that leads to device memory, because the rest of the garbage is irrelevant. The selected
+//! nodes are those that `create_graph` from `torch.utils.viz._cycles` keeps.
 
 use crate::graph::{Edge, Graph};
 use crate::referrers::Referrers;

@@ -8,7 +8,7 @@
 //! The modules:
 //!
 //! - `live` covers the running program: registered values, tracked handles, declared roots, and `scan`, which has one
-//!   file per step. `watch` decides when scans run and what is done with their results.
+//!   file per step. `watch` decides when scans run and handles their results.
 //! - `graph` defines the graph that a scan and `read` produce and that `json` and `dot` write. `keep` selects the part
 //!   that leads to device memory, and `referrers` reverses the edges.
 //! - `findings` determines components, shortest paths, storages, and which field to make weak. `words` and `text` put

@@ -3,7 +3,7 @@
 //! findings, which are computed again when the file is read.
 //!
 //! Reading takes memory in proportion to the size of the file. The input is not trusted, so references to missing
-//! nodes, duplicate keys and out-of-range numbers are errors that say where in the file the problem is.
+//! nodes, duplicate keys and out-of-range numbers are errors. Each error describes where the problem is.
 
 use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability, UnexplainedHandles};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
@@ -11,7 +11,7 @@ use serde::{Deserialize, de};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The reason that a file could not be read as a graph.
+/// The reason why a file could not be read as a graph.
 #[derive(Debug)]
 pub struct ReadError(String);
 
@@ -26,7 +26,7 @@ impl std::error::Error for ReadError {}
 /// The format version of the files that memtrack writes.
 pub(crate) const VERSION: u64 = 1;
 
-/// Returns whether a file that starts with these bytes may be a graph.
+/// Returns whether a file that starts with these bytes might be a graph.
 pub fn begins_like_graph(head: &[u8]) -> bool {
     matches!(first_non_space(strip_byte_order_mark(head)), Some(b'[' | b'{'))
 }
@@ -54,7 +54,7 @@ fn strip_byte_order_mark(bytes: &[u8]) -> &[u8] {
 /// Reads a graph.
 ///
 /// # Errors
-/// Fails if the bytes are not JSON or are not a graph. The error says where the problem is.
+/// Fails if the bytes are not JSON or are not a graph. The error describes where the problem is.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let bytes = strip_byte_order_mark(bytes);
     let first = first_non_space(bytes);
@@ -156,7 +156,7 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
         graph.edges.push(Edge { from, to, path });
     }
     if node.root {
-        // Without a number, assume that each tensor has a storage of its own.
+        // Without a number, assume that each tensor has its own storage.
         let storage = node.storage.unwrap_or(u64::from(from) | 1 << 63);
         let device = graph.texts.intern(node.device.as_deref().unwrap_or("device"));
         graph.memory.push(Memory { node: from, device, storage, size_bytes: node.bytes });

@@ -1,4 +1,4 @@
-//! Sentences about the findings that the text, the page and the log all use.
+//! Sentences about the findings, shared by the text, the page and the log.
 
 use crate::findings::{Bytes, Cut, Cycle, HandleGroup, Proof};
 use crate::graph::{Graph, Origin};
@@ -52,7 +52,7 @@ pub fn path_text(graph: &Graph, edges: &[u32]) -> String {
     long_path_text(graph, edges, edges.len())
 }
 
-/// Formats a path of `steps` steps, of which `edges` need only contain the first and the last ones.
+/// Formats a path of `steps` steps. `edges` may leave out steps in the middle of the path.
 pub fn long_path_text(graph: &Graph, edges: &[u32], steps: usize) -> String {
     let values = path_labels(graph, edges);
     let mut out = values.first().cloned().unwrap_or_default();
@@ -148,7 +148,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
-/// Describes unexplained handles without saying where they were created: `12 handles to 12 values like Buffer`.
+/// Describes unexplained handles without the place where they were created: `12 handles to 12 values like Buffer`.
 pub fn handles(graph: &Graph, handles: &HandleGroup) -> String {
     let first = &graph.unexplained[handles.first];
     let value = label(graph, first.node);
@@ -205,7 +205,7 @@ pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     )
 }
 
-/// Returns the summary on one line.
+/// Returns a one-line summary of the findings.
 pub fn summary(graph: &Graph, findings: &crate::Findings) -> String {
     let leaks = findings.leaks();
     let held = findings

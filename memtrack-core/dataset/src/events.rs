@@ -37,7 +37,7 @@ const COLUMNS: [Column; 17] = [
 pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
 
 /// The events table for a file that comes without tables of stacks. It has the columns of [`EVENTS`] and, for each
-/// event, the line in the user's code in its stack and the function that this line called.
+/// event, the line of the user's code in its stack and the function that this line called.
 pub static EVENTS_WITH_LINES: Table = Table {
     name: "events",
     columns: &{
@@ -100,7 +100,7 @@ pub(crate) fn write_with_lines(
     line: &mut dyn FnMut(StackId) -> EventLine,
     mut output: impl Write,
 ) -> io::Result<()> {
-    // Parquet's writer requires an output that can be sent to another thread, which standard output is not.
+    // Parquet's writer requires an output that can be sent to another thread, but standard output cannot be sent.
     let mut writer = TableWriter::new(Vec::new(), &EVENTS_WITH_LINES, &[])?;
     let mut events = Events::of(snapshot);
     let mut lines: HashMap<StackId, (Option<ByteArray>, Option<ByteArray>)> = HashMap::new();

@@ -2,8 +2,8 @@
 //! that read Parquet (DuckDB, Spark, DataFusion, Trino) can read a thousand such folders as one data set. docs/RANKS.md
 //! in the repository describes the tables.
 //!
-//! [`write_rank`] writes a rank, and [`rank_contents`] returns what a rank's folder contains so far. [`write_events`]
-//! writes only the events. [`ranks`] and [`check`] are for readers.
+//! [`write_rank`] writes a rank, and [`rank_contents`] returns the current contents of a rank's folder.
+//! [`write_events`] writes only the events. [`ranks`] and [`check`] are for readers.
 //!
 //! The modules:
 //!
@@ -74,7 +74,7 @@ impl WriteOptions {
         self
     }
 
-    /// Sets whether any existing contents of the rank's folder are replaced, whatever they are.
+    /// Sets whether existing contents of the rank's folder are replaced, regardless of what they are.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self

@@ -1,13 +1,13 @@
-//! Locates a rank's files and replaces them atomically. They are written into a hidden folder next to the rank's
+//! Locates a rank's files and replaces them atomically. The files are written into a hidden folder next to the rank's
 //! folder, and the two folders are then exchanged. A rank is either complete or does not exist, even if the writer is
-//! killed. If two writers write the same rank, the files of the later one remain.
+//! killed. If two writers write the same rank, the files of the later writer remain.
 //!
 //! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that search for `rank=*` do not find it, and most
 //! engines that scan the whole data set skip names that start with a dot. DuckDB's `**` does not, so the files have
 //! temporary names (`….parquet.tmp`) until all of them are complete.
 //!
-//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided only when it is
-//! replaced. If a rank does not exist yet, only one writer can create it, and the others then find that rank.
+//! Writers on many machines share nothing but these folders. A writer decides whether it may replace a rank only when it
+//! replaces the rank. If a rank does not exist yet, only one writer can create it, and the other writers then find it.
 //!
 //! **Why a folder for each rank, and not a folder for each table?** A folder can be exchanged in one step (with
 //! `renameat2` through rustix, or with two renames on other systems). If a writer is killed, the rank therefore stays
@@ -69,8 +69,8 @@ pub enum RankContents {
 }
 
 impl RankContents {
-    /// Returns the reason that a rank made from the file `source` may not replace these contents without
-    /// [`force`](crate::WriteOptions::force), or `None` if it may.
+    /// Returns the reason why a rank made from the file `source` must not replace these contents without
+    /// [`force`](crate::WriteOptions::force), or `None` if it may replace them.
     pub fn refusal(&self, source: &str) -> Option<String> {
         match self {
             Self::Nothing => None,
@@ -81,7 +81,7 @@ impl RankContents {
     }
 }
 
-/// Returns what a rank's folder in a data set contains.
+/// Returns the contents of a rank's folder in a data set.
 pub fn rank_contents(dataset: &Path, job: &str, rank: u64) -> RankContents {
     read_contents(&rank_folder(dataset, job, rank))
 }
@@ -103,8 +103,8 @@ fn read_contents(folder: &Path) -> RankContents {
     RankContents::Other("it is not a complete rank: it has no runs.parquet".into())
 }
 
-/// Returns the contents of a folder with this `runs.parquet`, which are a rank with its source or the reason that it is
-/// not a rank.
+/// Returns the contents of a folder with this `runs.parquet`: a rank with its source, or the reason why it is not a
+/// rank.
 fn read_source(runs: File) -> RankContents {
     match SerializedFileReader::new(runs) {
         Err(error) => RankContents::Other(format!(
@@ -121,7 +121,7 @@ fn read_source(runs: File) -> RankContents {
     }
 }
 
-/// The reason that a rank was not written.
+/// The reason why a rank was not written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -156,7 +156,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Creates the hidden folder, and removes abandoned ones for the same rank.
+    /// Creates the hidden folder, and removes abandoned folders for the same rank.
     pub(crate) fn begin(dataset: &Path, job: &str, rank: u64) -> io::Result<Self> {
         let target = rank_folder(dataset, job, rank);
         let parent = job_folder(dataset, job);
@@ -169,7 +169,7 @@ impl Staging {
             let folder = parent.join(format!("{hidden}{}-{count}{FOLDER_SUFFIX}", std::process::id()));
             match fs::create_dir(&folder) {
                 Ok(()) => return Ok(Self { folder, target }),
-                // A process on another machine has the same pid, or a process that has died had it.
+                // A process on another machine has the same pid, or a process that has ended had it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -190,7 +190,7 @@ impl Staging {
         fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
-    /// Moves the folder to its final place, unless `refused` returns a reason that the contents there must stay.
+    /// Moves the folder to its final place, unless `refused` returns a reason why the existing contents must stay.
     /// Returns whether earlier contents were replaced.
     pub(crate) fn commit(
         self,

@@ -31,7 +31,7 @@ pub static FRAMES: Table = Table {
     ],
 };
 
-/// The stacks in a snapshot, and which of them the other tables refer to.
+/// The stacks in a snapshot, each with a flag that is set if another table refers to the stack.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     used: Vec<bool>,

@@ -2,7 +2,7 @@
 //! Rows are passed as columns of plain values, one group of rows at a time, so a table never has to fit into memory.
 //!
 //! **Why `parquet` without Arrow?** With `default-features = false` and `zstd`, it depends on 25 crates and on libzstd
-//! (which is C code and so needs a C compiler, but so does linking). `parquet` supports no other zstd implementation,
+//! (C code, which needs a C compiler, but linking needs one anyway). `parquet` supports no other zstd implementation,
 //! such as `ruzstd`. Times and references to allocations are delta-encoded, and the other columns use dictionaries. In
 //! a generated snapshot with a million random allocations and frees, an event takes 5.7 bytes, including its stack
 //! (docs/COSTS.md). Encodings that Spark 3 cannot read, such as byte-stream splits, are not used.
@@ -91,7 +91,7 @@ impl Column {
     }
 }
 
-/// A table, whose files are called `NAME.parquet`.
+/// A table. Its files are called `NAME.parquet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The table's name.
@@ -209,8 +209,8 @@ pub(crate) enum Values {
     Text(Vec<ByteArray>),
 }
 
-/// A column in one group of rows. If the column is nullable, `present` states for each row whether it has a value (1 or
-/// 0), and `values` contains only the values of those rows.
+/// A column in one group of rows. If the column is nullable, `present` is 1 for each row with a value and 0 for each
+/// null, and `values` contains only the values of the rows that have one.
 #[derive(Debug)]
 pub(crate) struct Cells {
     pub(crate) values: Values,

@@ -1,5 +1,5 @@
-//! Exports snapshots for other tools, as profiles, flame graphs and tables. memtrack does not read these formats. Those
-//! that it also reads are in `memtrack-formats`.
+//! Exports snapshots for other tools, as profiles, flame graphs and tables. memtrack does not read these formats.
+//! Formats that it also reads are in `memtrack-formats`.
 //!
 //! The modules:
 //!

@@ -1,5 +1,5 @@
-//! Writes speedscope's own format. For each device, it contains the memory in use at the peak and at the end, and all
-//! allocated memory. Stacks are not in chronological order, because the most useful view is "left heavy", with the
+//! Writes speedscope's own format. For each device, the file contains the memory in use at the peak and at the end, and
+//! all allocated memory. Stacks are not in chronological order, because the most useful view is "left heavy", with the
 //! largest stacks first.
 
 use crate::ExportOptions;
@@ -42,7 +42,7 @@ struct FrameRow {
     line: Option<u32>,
 }
 
-/// Stacks with bytes.
+/// A profile, which consists of stacks and their bytes.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Profile {

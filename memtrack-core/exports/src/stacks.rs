@@ -54,11 +54,11 @@ impl<'a> Stacks<'a> {
 
     fn visible_functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
         let functions = self.owners.functions(keys, symbols);
-        // The innermost frames only forward an allocation. Tools that rank functions by self bytes would attribute it
-        // to them.
+        // The innermost frames only forward an allocation, but tools that rank functions by self bytes would attribute
+        // the allocation to these frames.
         let forwards = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
         let first = functions.iter().position(|function| !forwards(function));
-        // If all frames are like this, all of them are visible.
+        // If every frame only forwards, all frames are visible.
         let is_visible =
             |index: usize, owner: Owner| first.is_none_or(|first| index >= first && owner != Owner::Noise);
         let mut functions = functions.into_iter().enumerate();

@@ -49,7 +49,7 @@ pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
 /// # Errors
 /// Fails if the target cannot be compressed in this way. The message contains the reason.
 fn target_of_name(name: &str) -> Result<Option<(Target, Compression)>, String> {
-    // `.pb.gz` is a suffix of its own, not that of a compressed `.pb` file.
+    // `.pb.gz` is a suffix in its own right, not the suffix of a compressed `.pb` file.
     if let Some(export) = export_by_suffix(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// An export with the name or suffix of another one would shadow that one.
+    /// An export with the name or suffix of another export would shadow the other export.
     #[test]
     fn every_export_is_found_by_its_name_and_by_all_its_suffixes() {
         for export in &EXPORTS {

@@ -1,4 +1,4 @@
-//! Files that are read, written and read again; their content must not change.
+//! Files that are read, written and read again. Their content must not change.
 #![no_main]
 
 #[path = "../targets.rs"]

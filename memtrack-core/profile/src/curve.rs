@@ -5,7 +5,7 @@ use crate::series::walk;
 use memtrack_model::optrace::DeviceIndex;
 
 /// A state of a device, as an index into a [`Curve`]. A state is the interval between two consecutive times
-/// at which the device's memory changes. State 0 is the one before the first change.
+/// at which the device's memory changes. State 0 precedes the first change.
 pub(crate) type State = usize;
 
 /// A device's allocated bytes over time. Bytes can be added to any range of states.

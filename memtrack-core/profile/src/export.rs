@@ -49,8 +49,8 @@ impl CoalescedTimeline {
         coalesced
     }
 
-    /// Writes the timeline as a JSON array that holds the times and the rows. It uses PyTorch's separators
-    /// and has no trailing newline.
+    /// Writes the timeline as a JSON array that holds the times and the rows. The output uses PyTorch's
+    /// separators and has no trailing newline.
     ///
     /// # Errors
     /// Fails if writing to `out` fails.

@@ -93,7 +93,7 @@ struct Chart<'a, DB: DrawingBackend> {
     canvas: Canvas<'a, DB>,
     device: String,
     peak: Option<Moment>,
-    /// The error of the peak and of each category's share of it, if small blocks were sampled.
+    /// The errors of the peak and of each category's bytes at the peak. Set only if small blocks were sampled.
     errors: Option<(Estimate, [Estimate; Category::ALL.len()])>,
     /// The time of the trace's first record, in ns.
     begin_ns: i64,

@@ -95,8 +95,8 @@ pub(crate) fn is_from_sdk(profile: &Profile<'_>) -> bool {
 fn record_scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
     let ancestors = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {
-        let of = &trace.records[record as usize];
-        let (kind, name) = match &of.what {
+        let entry = &trace.records[record as usize];
+        let (kind, name) = match &entry.what {
             RecordKind::Op(op) => {
                 let kind = match op.kind {
                     OpKind::Op => ScopeKind::Operator,

@@ -18,13 +18,13 @@ pub struct Piece {
     pub begin_ns: Option<i64>,
     /// The time of the free in ns, or `None` if the piece is still live at the end.
     pub end_ns: Option<i64>,
-    /// The record that allocated this piece.
+    /// The record that allocated this piece, or `None` if the trace has no such record.
     pub allocated_by: Option<RecordId>,
     /// The record that freed this piece, or `None` if the free was not recorded or the piece is still live at
     /// the end.
     pub freed_by: Option<RecordId>,
-    /// The categories over time. Each comes with the time in ns from which it applies; the first one applies
-    /// from the allocation.
+    /// The categories over time, each with the time in ns from which it applies. The first one applies from
+    /// the allocation.
     pub stages: Vec<(i64, Category)>,
 }
 

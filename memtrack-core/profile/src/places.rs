@@ -25,7 +25,7 @@ pub struct ModuleNode {
     pub depth: u32,
 }
 
-/// The part of a training step to which a record belongs.
+/// The part of a training step that a record belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepPart {
     /// Inside a module, or wherever the trace states this phase.

@@ -94,8 +94,8 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// Appends a device's events and blocks, and the category of each event.
     fn add_device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
-        /// The order of simultaneous events. Frees come before allocations, except when they free a piece
-        /// that was allocated at that very time.
+        /// The order of simultaneous events. Frees come before allocations, except for the free of a piece
+        /// that was allocated at the same time.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         enum EventOrder {
             Free,

@@ -4,10 +4,11 @@
 
 use crate::graph::Graph;
 
-/// The component to which each node belongs.
+/// The component that each node belongs to.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// Each node's component number, which is higher than those of all components to which the component leads.
+    /// Each node's component number. A component's number is higher than the numbers of all components to which it
+    /// leads.
     pub(crate) of_node: Vec<u32>,
     /// The number of components.
     pub(crate) count: u32,
@@ -27,7 +28,7 @@ impl Components {
     }
 
     /// Finds the components of `count` nodes. `edges` returns the indices of a node's edges, and `target` returns the
-    /// node to which an edge leads if that edge counts.
+    /// node to which an edge leads, or `None` for an edge to ignore.
     pub(crate) fn find_components(
         count: usize,
         edges: impl Fn(u32) -> std::ops::Range<usize>,
@@ -35,7 +36,7 @@ impl Components {
     ) -> Self {
         let mut order = vec![NONE; count];
         let mut lowest = vec![NONE; count];
-        let mut of = vec![NONE; count];
+        let mut component_of = vec![NONE; count];
         let mut open = Vec::new();
         let mut path: Vec<(u32, std::ops::Range<usize>)> = Vec::new();
         let (mut next, mut components) = (0, 0);
@@ -58,7 +59,7 @@ impl Components {
                         next += 1;
                         open.push(to);
                         path.push((to, edges(to)));
-                    } else if of[to as usize] == NONE {
+                    } else if component_of[to as usize] == NONE {
                         lowest[node] = lowest[node].min(order[to as usize]);
                     }
                     continue;
@@ -69,7 +70,7 @@ impl Components {
                 }
                 if lowest[node] == order[node] {
                     while let Some(member) = open.pop() {
-                        of[member as usize] = components;
+                        component_of[member as usize] = components;
                         if member as usize == node {
                             break;
                         }
@@ -78,7 +79,7 @@ impl Components {
                 }
             }
         }
-        Self { of_node: of, count: components }
+        Self { of_node: component_of, count: components }
     }
 
     /// Returns the nodes, grouped by component.

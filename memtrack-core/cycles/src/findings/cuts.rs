@@ -16,7 +16,7 @@ const MAX_EDGES_VISITED: usize = 4_000_000;
 /// The maximum number of values from which to search for a shortest closed path.
 const MAX_STARTS: usize = 16;
 
-/// How easily a programmer can change a reference, easiest first.
+/// The ease with which a programmer can change a reference, easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
     /// Written by the programmer, such as an attribute, a captured variable or a local variable.
@@ -27,10 +27,10 @@ enum Ease {
     ByLanguage,
 }
 
-/// A field, identified by the type that contains it, its path without indices, and the type to which it refers.
+/// A field, identified by the type that contains it, its path without indices, and the type that it refers to.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
 
-/// Returns the field to which an edge belongs.
+/// Returns the field that an edge belongs to.
 pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     let edge = &graph.edges[edge];
     (
@@ -138,7 +138,8 @@ impl<'a> Cycle<'a> {
             .collect()
     }
 
-    /// Returns the fields to make weak: either alternatives of which any one is enough, or fields that are all needed.
+    /// Returns the fields to make weak, and whether no cycle remains without them. The fields are either alternatives,
+    /// any one of which is enough, or fields that are all needed.
     pub(super) fn find_cuts(&self, closed_path: &[u32], search: &mut PathSearch<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
@@ -169,7 +170,7 @@ impl<'a> Cycle<'a> {
             ends.truncate(MAX_CUTS);
             return (ends, true);
         }
-        // No single field is enough, so add one field after another for as long as a closed path remains.
+        // No single field is enough, so add one field after another while a closed path remains.
         cut.clear();
         let mut together = Vec::new();
         let mut path = Some(closed_path.to_vec());

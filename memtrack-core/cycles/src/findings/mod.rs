@@ -16,13 +16,13 @@ use path_search::PathSearch;
 use std::hash::BuildHasher;
 use storages::{Storages, Sum};
 
-/// How certain it is that the values in a cycle can no longer be used.
+/// The certainty that the values in a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
     /// Nothing outside refers to them, as proved by counting their pointers. Their memory is lost until the program
     /// ends.
     Proved,
-    /// They are held only by each other, but there are weak handles through which the program may still reach them.
+    /// They are held only by each other, but there are weak handles through which the program might still reach them.
     WeakHandles,
     /// They are still held from outside. This is not yet a leak, but the cycle will keep its memory once the outside
     /// references are dropped.
@@ -59,7 +59,7 @@ pub struct Cut {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Cycle {
-    /// How certain it is that the cycle is unreachable.
+    /// The certainty that the cycle is unreachable.
     pub proof: Proof,
     /// The number of cycles with the same types and fields. All the other fields describe only the first of these
     /// cycles, except [`all_leaked`](Self::all_leaked).
@@ -115,10 +115,10 @@ impl Cycle {
             self.suggested_cuts().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
         let members: HashSet<u32> = self.nodes.iter().copied().collect();
         let edges = self.nodes.iter().flat_map(|&node| graph.edges_of(node));
-        let is_one = |&edge: &usize| {
+        let is_suggested = |&edge: &usize| {
             members.contains(&graph.edges[edge].to) && fields.contains(&field_of(graph, edge))
         };
-        edges.filter(is_one).map(|edge| edge as u32).collect()
+        edges.filter(is_suggested).map(|edge| edge as u32).collect()
     }
 }
 
@@ -141,7 +141,7 @@ pub struct HandleGroup {
     pub held: Bytes,
 }
 
-/// Everything found in a graph.
+/// The cycles and unexplained handles found in a graph.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Findings {
@@ -170,7 +170,7 @@ const MAX_BEHIND: usize = 16;
 /// Cycles with the same types and fields.
 struct Group {
     proof: Proof,
-    /// Their components; the first one is reported.
+    /// The components of these cycles. The first one is reported.
     components: Vec<u32>,
 }
 
@@ -188,7 +188,7 @@ impl Findings {
         let mut search = PathSearch::new(graph);
         let weakly = find_weakly_reached(graph, &mut search);
 
-        // Start with the sources, because they hold the most.
+        // Start with the cycles that lead to other cycles, because they hold the most memory.
         let mut places = HashMap::new();
         let mut groups = Vec::<Group>::new();
         for number in cyclic().filter(leads_on).collect::<Vec<_>>().into_iter().rev() {
@@ -478,7 +478,7 @@ impl Holders {
     }
 
     /// Calls `each` for every node in `nodes`, and for every node that would be dropped with them because its last
-    /// pointer would be gone. Other cycles stay.
+    /// pointer would be gone. Other cycles are not dropped.
     fn for_each_freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct PathSearch<'a> {
     graph: &'a Graph,
-    /// For each node, the number of the last search that reached it and the edge through which it did.
+    /// For each node, the number of the last search that reached it, and the edge through which the search did so.
     reached: Vec<(u32, u32)>,
     search: u32,
     left: VecDeque<u32>,

@@ -25,7 +25,7 @@ impl Storages {
     pub(super) fn of(graph: &Graph) -> Self {
         let mut numbers = HashMap::new();
         let mut storages = Vec::<Storage>::new();
-        let of = graph.memory.iter().map(|memory| {
+        let of_entry = graph.memory.iter().map(|memory| {
             let number = *numbers.entry((memory.device, memory.storage)).or_insert_with(|| {
                 storages.push(Storage { size_bytes: None, holders: 0, is_live: false });
                 storages.len() as u32 - 1
@@ -36,8 +36,8 @@ impl Storages {
             storage.is_live |= graph.nodes[memory.node as usize].held != Reachability::Unreachable;
             number
         });
-        let of = of.collect();
-        Self { of_entry: of, storages }
+        let of_entry = of_entry.collect();
+        Self { of_entry, storages }
     }
 
     /// Returns the number of storages.

@@ -1,19 +1,19 @@
-//! A list of weak pointers. A value dies without notice, and a weak pointer to it keeps its memory block allocated. The
-//! list is therefore pruned whenever its length has doubled. It never has more than twice as many entries as were alive
-//! when it was last pruned, plus [`MIN_PRUNED_ENTRIES`], and the amortized cost of adding an entry does not depend on
-//! the length of the list.
+//! A list of weak pointers. The list is not notified when a value is dropped, and a weak pointer to the value keeps its
+//! memory block allocated. The list is therefore pruned whenever its length has doubled. It never has more than twice as
+//! many entries as were alive when it was last pruned, plus [`MIN_PRUNED_ENTRIES`], and the amortized cost of adding an
+//! entry does not depend on the length of the list.
 
 use memtrack_recorder::{internal_bytes, recorder, reentry};
 
 /// The number of entries below which pruning is not worthwhile.
 pub(super) const MIN_PRUNED_ENTRIES: usize = 256;
 
-/// An entry whose value may be dead.
+/// An entry whose value may have been dropped.
 pub(super) trait WeakEntry {
-    /// Returns whether the value is gone.
+    /// Returns whether the value has been dropped.
     fn is_dead(&self) -> bool;
-    /// Drops the entry. The program's memory is freed as the program's, outside [`reentry::enter`]. The caller must
-    /// have called [`reentry::enter`].
+    /// Drops the entry. Memory of the program is freed outside [`reentry::enter`], so that it counts as the program's.
+    /// The caller must have called [`reentry::enter`].
     fn drop_entry(self);
 }
 
@@ -66,8 +66,8 @@ impl<E: WeakEntry> Entries<E> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Puts back the taken entries, from which the caller has removed the dead ones. Entries that were added since then
-    /// stay.
+    /// Puts back the taken entries, from which the caller has removed the dead ones. Entries that were added in the
+    /// meantime stay.
     pub(super) fn restore(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
         self.entries = taken;

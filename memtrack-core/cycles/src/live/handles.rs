@@ -225,12 +225,12 @@ fn untrack(number: u64) {
     drop(gone);
 }
 
-/// Returns the current time in ticks, for distinguishing handles that were created before a scan from later ones.
+/// Returns the current time in ticks, which distinguishes handles that were created before a scan from later ones.
 pub(super) fn current_ticks() -> u64 {
     ticks()
 }
 
-/// Handles to one value, none of which the scan found.
+/// Handles to one value that the scan did not find.
 pub(super) struct ForgottenHandles {
     /// The value's index in the scan's table.
     pub(super) place: u32,
@@ -238,9 +238,9 @@ pub(super) struct ForgottenHandles {
     pub(super) description: UnexplainedHandles,
 }
 
-/// Returns the handles that were created before the time `before`, that a scan has not `seen`, and whose root scope has
-/// ended. If `all` is true, their root scope need not have ended. The handles are grouped by value and by where they
-/// were created, with the largest groups first. `place_of` returns the index of the visited value at an address.
+/// Returns the handles that were created before the time `before`, whose numbers are not in `seen`, and whose root scope
+/// has ended. If `all` is true, also returns handles whose root scope has not ended. The handles are grouped by value and
+/// by place of creation, with the largest groups first. `place_of` returns the index of the visited value at an address.
 pub(super) fn find_forgotten(
     seen: &[u64],
     before: u64,

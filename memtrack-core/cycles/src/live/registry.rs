@@ -134,13 +134,13 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
     }
 }
 
-/// Makes this value a starting point for scans, whatever refers to it. It suffices to register one value in each cycle,
-/// such as the one with the device memory.
+/// Makes this value a starting point for scans, regardless of what refers to it. It suffices to register one value in
+/// each cycle, such as the one with the device memory.
 ///
 /// While registration is [off](crate::enable), this costs a load and a branch. Otherwise, it costs some 16 ns (31 ns
 /// for an `Arc`) and 56 bytes. The value is not kept alive, but its memory block stays allocated until a later
 /// registration or a scan finds that the value is dead. A thread never has more such blocks than twice the number of
-/// values that were alive, plus 256.
+/// values that were alive at the last such check, plus 256.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;

@@ -24,7 +24,7 @@ impl RegisterOptions {
         Self { stacks: false }
     }
 
-    /// Sets whether the stack of each registration is kept too. Each stack costs some 45 ns if it was seen before, and
+    /// Sets whether the stack of each registration is also kept. Each stack costs some 45 ns if it was seen before, and
     /// memory in the recorder's table of stacks.
     #[must_use]
     pub const fn stacks(self, stacks: bool) -> Self {

@@ -13,8 +13,8 @@ pub(super) trait WeakPointer {
     fn is_alive(&self) -> bool;
     /// Returns a strong pointer, if the value is alive.
     fn upgrade(&self) -> Option<Box<dyn Counted>>;
-    /// Drops the pointer as the program's, because that may free the value's memory block, and drops the box as
-    /// memtrack's.
+    /// Drops the pointer on behalf of the program, because this may free the value's memory block, and drops the box on
+    /// behalf of memtrack.
     fn drop_boxed(self: Box<Self>);
 }
 

@@ -138,14 +138,14 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         row("Path to its memory", &format_path(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
     }
     if let Some(node) = cycle.memory_node {
-        let of = &graph.nodes[node as usize];
-        for (text, what) in [(of.allocated, "Memory allocated at"), (of.created, "Registered at")] {
+        let value = &graph.nodes[node as usize];
+        for (text, what) in [(value.allocated, "Memory allocated at"), (value.created, "Registered at")] {
             if let Some(text) = text {
                 row(what, &format!("<pre>{}</pre>", escape_text(graph.text(text), MAX_STACK_BYTES)));
                 break;
             }
         }
-        if of.allocated.is_none() {
+        if value.allocated.is_none() {
             row("Memory allocated at", "unknown");
         }
     }

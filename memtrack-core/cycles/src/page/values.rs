@@ -34,7 +34,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
          <th scope=\"col\">Referred to by</th>{held}</tr></thead>\n<tbody>"
     );
     for &node in &drawn.nodes {
-        let of = &graph.nodes[node as usize];
+        let value = &graph.nodes[node as usize];
         let _ = write!(
             out,
             "<tr id=\"v{node}\"><th scope=\"row\"><a href=\"#n{node}\">{}</a>",
@@ -44,7 +44,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
             let number: &i32 = number;
             let _ = write!(out, " <a class=\"in\" href=\"#c{number}\">cycle {number}</a>");
         }
-        if let Some(why) = of.incomplete {
+        if let Some(why) = value.incomplete {
             let _ = write!(
                 out,
                 "<p class=\"note\">Not all that it refers to is known: {}</p>",
@@ -55,7 +55,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
         write_memory(graph, node, out);
         out.push_str("</td><td>");
         let mut from = false;
-        for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
+        for (text, what) in [(value.allocated, "allocated at"), (value.created, "registered at")] {
             if let Some(text) = text {
                 from = true;
                 let text = graph.text(text);
@@ -63,7 +63,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
             }
         }
         if !from {
-            out.push_str(if of.root {
+            out.push_str(if value.root {
                 "<p class=\"note\">the place where it was allocated is unknown</p>"
             } else {
                 ""
@@ -77,15 +77,15 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
         references(graph, drawn, &edges[..edges.len().min(MAX_LISTED)], edges.len(), false, out);
         out.push_str("</td>");
         if graph.origin == Origin::Rust {
-            let mut by = match of.held {
+            let mut by = match value.held {
                 Reachability::Unreachable => "values that nothing else holds".to_owned(),
                 Reachability::Outside(handles) => {
                     format!("{} from outside", counted(handles, "strong pointer"))
                 }
                 Reachability::Reachable => "a value that is held from outside".to_owned(),
             };
-            if of.weak_outside > 0 {
-                let _ = write!(by, "; {} outside", counted(of.weak_outside, "weak handle"));
+            if value.weak_outside > 0 {
+                let _ = write!(by, "; {} outside", counted(value.weak_outside, "weak handle"));
             }
             let _ = write!(out, "<td>{by}</td>");
         }

@@ -22,7 +22,7 @@ pub(super) const SMALL_LINE_HEIGHT: f64 = 14.0;
 /// The space around a box's text.
 pub(super) const PADDING: f64 = 9.0;
 
-/// The lines of text in a box: those of the label, and one for its device memory.
+/// The lines of text in a box: the lines of the label, and one line for the value's device memory.
 pub(super) struct BoxText {
     pub label: Vec<String>,
     pub memory: Option<String>,
@@ -48,7 +48,7 @@ pub(super) fn box_text(graph: &Graph, node: u32) -> BoxText {
     BoxText { label, memory: graph.nodes[node as usize].root.then(|| format_memory(graph, node)) }
 }
 
-/// Returns the verb for the change suggested for a reference. In Python, there are other ways than making it weak.
+/// Returns the verb for the change suggested for a reference. In Python, a reference need not be made weak to be cut.
 pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
     match graph.origin {
         Origin::Rust => "make weak",

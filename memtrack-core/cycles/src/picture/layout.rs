@@ -1,17 +1,17 @@
 //! Positions the boxes and lines of a picture in layers from left to right, the way Graphviz lays out PyTorch's graphs.
 //!
-//! A library (dagre) positions the boxes, the lines and the text beside the lines. The time that it takes grows with
-//! the square of the total number of layers that the lines cross, and the stack that it needs grows with the length of
-//! a chain. Each connected part is therefore laid out separately, only lines that cross few layers take part, and the
-//! library runs on a thread with a large enough stack. The other lines are drawn straight across, behind the boxes. If
-//! the library fails, the boxes are placed in columns.
+//! A library (dagre) positions the boxes, the lines and the text beside the lines. Its time grows with the square of the
+//! total number of layers that the lines cross, and its stack use grows with the length of a chain. Each connected part
+//! is therefore laid out separately, the library positions only lines that cross few layers, and it runs on a thread
+//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If the library fails, the
+//! boxes are placed in columns.
 //!
 //! **Why dagre?** Five libraries were tested on graphs of 10 to 2,000 values with cycles, references from a value to
 //! itself, and parallel references. The times are in seconds, for 300 and 2,000 values in release mode on a shared
 //! machine. Overlapping boxes count as failures.
 //!
 //! - dagre 0.1.2 (Apache-2.0; needs `log`, `serde`, `serde_json`; does not compile without its default features): 0.43
-//!   and 5.2. None of 8,000 small random graphs failed, the result is the same each time, and there is room for names.
+//!   and 5.2. None of 8,000 small random graphs failed, the result is deterministic, and it leaves room for names.
 //! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, and just as reliable, but it turns on the `preserve_order` feature
 //!   of `serde_json` in the whole program that embeds it, and its newer releases need Rust 1.95.
 //! - dagre-dgl-rs 0.1.1 (MIT; needs `petgraph` and `indexmap`): 0.32 and 6.6.
@@ -90,22 +90,22 @@ pub(super) fn lay_out(sizes: &[(f64, f64)], lines: &[BoxLine]) -> Layout {
 
 /// Returns the connected parts, each with its boxes in ascending order.
 fn connected_parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
-    let mut of: Vec<usize> = (0..boxes).collect();
-    fn find_root(of: &mut [usize], mut at: usize) -> usize {
-        while of[at] != at {
-            of[at] = of[of[at]];
-            at = of[at];
+    let mut parent: Vec<usize> = (0..boxes).collect();
+    fn find_root(parent: &mut [usize], mut at: usize) -> usize {
+        while parent[at] != at {
+            parent[at] = parent[parent[at]];
+            at = parent[at];
         }
         at
     }
     for line in lines {
-        let (a, b) = (find_root(&mut of, line.from), find_root(&mut of, line.to));
-        of[a.max(b)] = a.min(b);
+        let (a, b) = (find_root(&mut parent, line.from), find_root(&mut parent, line.to));
+        parent[a.max(b)] = a.min(b);
     }
     let mut parts: Vec<Vec<usize>> = Vec::new();
     let mut places = HashMap::new();
     for at in 0..boxes {
-        let place = *places.entry(find_root(&mut of, at)).or_insert_with(|| {
+        let place = *places.entry(find_root(&mut parent, at)).or_insert_with(|| {
             parts.push(Vec::new());
             parts.len() - 1
         });
@@ -194,8 +194,8 @@ impl Part {
             nodesep: BOX_GAP,
             edgesep: LINE_GAP,
             ranksep: LAYER_GAP,
-            // The library's default, depth first, draws a cycle in reading order. But if everything leads to
-            // everything, it makes one long row.
+            // The library's default, a depth-first search, draws a cycle in reading order. However, if every box
+            // leads to every other box, it produces one long row.
             acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
                 .then_some(Acyclicer::Greedy),
             ..LayoutOptions::default()

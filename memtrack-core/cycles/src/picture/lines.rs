@@ -5,19 +5,19 @@ use crate::findings::Findings;
 use crate::graph::Graph;
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-/// The maximum number of lines in a picture. The others are only counted. Lines that belong to cycles are the last to
-/// be left out.
+/// The maximum number of lines in a picture. Further lines are only counted. Lines that belong to cycles are the last
+/// to be left out.
 pub(crate) const MAX_LINES: usize = 900;
 
 /// References from one drawn value to another, or to itself.
 #[derive(Clone, Debug)]
 pub(crate) struct DrawnEdge {
-    /// Indices into the graph's nodes.
+    /// The two values, as indices into the graph's nodes.
     pub from: u32,
     pub to: u32,
     /// Indices into the graph's edges. There is at least one.
     pub edges: Vec<u32>,
-    /// The cycle to which the line belongs, as an index into the findings.
+    /// The cycle that the line belongs to, as an index into the findings.
     pub cycle: Option<u32>,
     /// Whether one of its references should become weak.
     pub cut: bool,
@@ -70,7 +70,7 @@ pub(crate) fn suggested_edges(graph: &Graph, findings: &Findings) -> HashSet<u32
     cycles.flat_map(|cycle| cycle.edges_to_make_weak(graph)).collect()
 }
 
-/// Returns the cycle of each drawn value that is part of one.
+/// Returns the cycle of each drawn value that is part of a cycle.
 pub(crate) fn cycles_by_value(findings: &Findings, drawn: &DrawnValues) -> HashMap<u32, u32> {
     let mut cycle_of = HashMap::new();
     for (cycle, number) in findings.cycles.iter().take(super::MAX_CYCLES).zip(0..) {

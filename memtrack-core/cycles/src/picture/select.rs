@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 pub(crate) const MAX_NODES: usize = 300;
 /// The maximum number of cycles that are described. Cycles with the same types and fields count as one.
 pub(crate) const MAX_CYCLES: usize = 100;
-/// The maximum number of values from a cycle, and from its path to device memory, that are added before those of the
-/// next cycle.
+/// The maximum number of values from a cycle, and from its path to device memory, that are added before the values of
+/// the next cycle.
 const MAX_VALUES_PER_CYCLE: usize = 48;
 
 /// The values in a picture, starting with those of the worst cycle.
@@ -26,8 +26,8 @@ pub(crate) struct DrawnValues {
 }
 
 impl DrawnValues {
-    /// First selects the worst cycles with their paths to device memory, then the other values of these cycles, then
-    /// the values that refer to any of these or that any of these refer to, and then everything else.
+    /// Selects values in this order: the worst cycles with their paths to device memory, values with unexplained
+    /// handles, the other values of these cycles, the values connected to any of these, and then everything else.
     pub fn of(graph: &Graph, findings: &Findings) -> Self {
         let mut drawn = Self { nodes: Vec::new(), places: HashMap::new(), left_out: 0 };
         let cycles = &findings.cycles[..findings.cycles.len().min(MAX_CYCLES)];

@@ -18,7 +18,7 @@ const TINT_COUNT: u32 = 6;
 const MARGIN: f64 = 16.0;
 /// The room above a box for a reference from a value to itself.
 const LOOP_ROOM: f64 = 34.0;
-/// How far a cycle's tint extends beyond its boxes.
+/// The distance by which a cycle's tint extends beyond its boxes.
 const HULL_MARGIN: f64 = 9.0;
 /// The maximum number of bytes and of lines in a tooltip.
 const MAX_TIP_BYTES: usize = 1500;
@@ -93,9 +93,10 @@ impl<'a> Picture<'a> {
         }
         let cycle_of = cycles_by_value(findings, drawn);
         let mut cycles: Vec<(u32, Vec<usize>)> = Vec::new();
-        let mut of: Vec<_> = cycle_of.iter().map(|(&node, &cycle)| (cycle, place(node))).collect();
-        of.sort_unstable();
-        for (cycle, at) in of {
+        let mut boxes_by_cycle: Vec<_> =
+            cycle_of.iter().map(|(&node, &cycle)| (cycle, place(node))).collect();
+        boxes_by_cycle.sort_unstable();
+        for (cycle, at) in boxes_by_cycle {
             match cycles.last_mut() {
                 Some((last, boxes)) if *last == cycle => boxes.push(at),
                 _ => cycles.push((cycle, vec![at])),
@@ -320,12 +321,12 @@ impl<'a> Picture<'a> {
         let _ = writeln!(out, "{close}");
     }
 
-    /// Returns the tooltip, which contains the whole label and says where the value's memory was allocated or the value
-    /// was registered.
+    /// Returns the tooltip, which contains the whole label and the places where the value's memory was allocated and
+    /// where the value was registered, if they are known.
     fn format_tooltip(&self, node: u32) -> String {
-        let of = &self.graph.nodes[node as usize];
+        let value = &self.graph.nodes[node as usize];
         let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
-        for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
+        for (text, what) in [(value.allocated, "allocated at"), (value.created, "registered at")] {
             let Some(text) = text else { continue };
             let text = memtrack_model::text::cut(self.graph.text(text), MAX_TIP_BYTES);
             let _ = write!(tip, "\n{what}");

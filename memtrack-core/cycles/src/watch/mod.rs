@@ -51,8 +51,8 @@ struct Watcher {
     reported: Mutex<ReportedKinds>,
 }
 
-/// Whether there may be a watcher. This is checked when a root scope ends, and it remains set in a forked child, which
-/// has no watchers.
+/// Whether there might be a watcher. The flag is checked when a root scope ends, and it remains set in a forked child,
+/// which has no watchers.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// The lock that is held while a watch starts or stops, so that these changes do not interleave.

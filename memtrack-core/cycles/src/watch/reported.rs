@@ -1,5 +1,5 @@
-//! The cycles of which a watcher has been notified. Each kind is reported once, and again when there are ten times as
-//! many.
+//! The kinds of cycles that a watcher has been notified of. Each kind is reported once, and again when there are ten
+//! times as many cycles of this kind.
 
 use crate::findings::{Findings, Proof};
 use crate::graph::Graph;

@@ -49,7 +49,7 @@ fn notify_if_any(report: &mut Report) -> usize {
     if report.graph.nodes.is_empty() { 0 } else { notify(report) }
 }
 
-/// Returns how long a thread that scans at intervals should pause after a scan that took this long.
+/// Returns the pause after a scan that took `took`, for a thread that scans at intervals.
 pub(super) fn pause_after(took: Duration, interval: Duration) -> Duration {
     interval.max(took.saturating_mul(PAUSE_FACTOR))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Whether the thread is running in this process.
 static RUNNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
-/// How often the thread checks whether there are still watchers and which scan interval they request.
+/// The interval at which the thread checks for watchers and for the scan interval that they request.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Starts the thread that scans shared values, unless it is already running or no watcher requests such scans.
@@ -43,7 +43,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Scans at the requested interval for as long as one is requested.
+/// Scans at the requested interval until `wanted` returns `None`.
 fn scan_while(wanted: impl Fn() -> Option<Duration>) {
     let (mut last, mut took) = (Instant::now(), Duration::ZERO);
     while let Some(interval) = wanted() {

@@ -1,7 +1,7 @@
-//! Writes a profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process, whose main thread has
-//! all allocations and frees with their bytes and stacks, and whose counters show the device's memory. The profiler
-//! shows a process's allocations on one thread and its memory as tracks, so several devices in one process could not be
-//! distinguished. The program is a separate process, whose threads show the running scopes.
+//! Writes a profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process. The main thread of this
+//! process has all allocations and frees with their bytes and stacks, and its counters show the device's memory. The
+//! profiler shows a process's allocations on one thread and its memory as tracks, so several devices in one process
+//! could not be distinguished. The program is a separate process with threads that show the running scopes.
 //!
 //! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows
 //! these changes. (Version 0.8, MIT or Apache-2.0; it needs `debugid`, `uuid`, `bitflags` and `rustc-hash`.)
@@ -38,7 +38,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const MAX_GAP_NS: u64 = 1_000_000;
 
 /// The first of the unique addresses for blocks that are older than the trace. The profiler uses the address to find
-/// the allocation for a free, and other blocks may have had the real addresses of the older blocks too. The unique
+/// the allocation for a free, and other blocks may also have used the real addresses of the older blocks. The unique
 /// addresses lie above all memory, and JavaScript's numbers represent them exactly.
 const FIRST_OLDER_ADDRESS: u64 = 1 << 52;
 
@@ -229,7 +229,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the device's free bytes as of each time that they were queried.
+    /// Writes the device's free bytes at each time at which they were queried.
     fn write_free_bytes(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
         let free = timeline.free_bytes();
         if free.is_empty() {

@@ -1,5 +1,5 @@
-//! The Firefox Profiler's processed profile format, version 55, as documented by its types, for use in tests. It has
-//! exactly the fields that memtrack writes.
+//! The Firefox Profiler's processed profile format, version 55, as documented by the profiler's types, for use in tests.
+//! The types in this module have exactly the fields that memtrack writes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -91,7 +91,7 @@ pub(super) struct Thread {
     show_markers_in_timeline: bool,
 }
 
-/// The table of frames, each of which is a function and a position in it.
+/// The table of frames. Each frame is a function and a position in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -158,7 +158,7 @@ pub(super) enum Payload {
     },
 }
 
-/// Samples over time, of which memtrack writes none.
+/// Samples over time. memtrack writes none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -207,7 +207,7 @@ pub(super) struct Counter {
     pub(super) color: String,
 }
 
-/// The values of a counter, each of which is the growth and the number of operations since the previous one.
+/// The values of a counter. Each value is the growth and the number of operations since the previous value.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Counts {

@@ -284,7 +284,7 @@ impl<'a> InternedStacks<'a> {
         let iid = self.mappings.len() as u64 + 1;
         let build_id = module.and_then(|module| decode_hex(&module.build_id));
         if let Some(bytes) = &build_id {
-            // Each mapping has a build ID of its own, which gets the mapping's ID.
+            // Each mapping has its own build ID entry, whose ID is the same as the mapping's.
             fresh.build_ids.push(InternedString { iid: Some(iid), str: Some(bytes.clone()) });
         }
         fresh.mappings.push(Mapping {

@@ -1,4 +1,4 @@
-//! Writes trace files, which consist of packets, tracks, and the names to which the events in a sequence refer.
+//! Writes trace files, which consist of packets, tracks, and the names that the events in a sequence refer to.
 
 use super::messages::*;
 use prost::Message;

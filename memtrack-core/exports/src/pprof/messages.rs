@@ -2,8 +2,8 @@
 //! whose first string is empty. IDs start at 1, and 0 means none.
 //!
 //! **Why prost with handwritten messages?** pprof's schema has only seven messages. This way, no build needs `protoc`,
-//! or a crate of generated code whose releases follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, and its
-//! derive macro needs `itertools` and `anyhow`. Only the command compiles it (feature `exports`).
+//! or a crate of generated code with releases that follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, and its
+//! derive macro needs `itertools` and `anyhow`. Only the command compiles prost (feature `exports`).
 
 use prost::Message;
 

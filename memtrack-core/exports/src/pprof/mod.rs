@@ -1,6 +1,6 @@
-//! Writes pprof's `profile.proto`, compressed with gzip. It contains the blocks and bytes that were allocated and those
-//! that are in use, by stack. One file covers all devices, and the labels of a sample contain the device, stream,
-//! operator, module and phase.
+//! Writes pprof's `profile.proto`, compressed with gzip. The profile contains the allocated blocks and bytes, and the
+//! blocks and bytes in use, by stack. One file covers all devices, and the labels of a sample contain the device,
+//! stream, operator, module and phase.
 //!
 //! If small blocks were sampled, the values include all blocks that the samples represent, and comments contain the
 //! errors of the totals.
@@ -53,8 +53,8 @@ fn build_profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &Export
         .iter()
         .map(|&(device, moment)| (device, moment, Usage::of(snapshot, device, &[moment], true)))
         .collect();
-    // The functions of all stacks are looked up before the first location is created, because only then is it known
-    // which binaries are missing.
+    // The functions of all stacks are looked up before the first location is created, because the missing binaries are
+    // known only after these lookups.
     let mut stacks = Stacks::new(snapshot, &options.rules);
     let exported: Vec<Vec<ExportedStack>> = usages
         .iter()

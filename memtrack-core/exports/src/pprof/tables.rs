@@ -23,8 +23,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Creates the tables for stacks in `modules`, some of which are missing, as listed in `missing` by path and start
-    /// address.
+    /// Creates the tables for stacks in `modules`. `missing` lists the missing ones by path and start address.
     pub(crate) fn new(modules: &[Module], missing: &HashSet<(String, u64)>) -> Self {
         let is_missing = |module: &Module| missing.contains(&(module.path.clone(), module.start));
         let mut modules: Vec<_> = modules.iter().map(|module| (module.clone(), is_missing(module))).collect();
@@ -58,7 +57,7 @@ impl Tables {
         if let Some(&id) = self.location_ids.get(functions) {
             return id;
         }
-        // A return address may lie in the next function, but the call comes before it.
+        // A return address can lie in the next function, so use the address before it, which belongs to the call.
         let call = functions.key.saturating_sub(1);
         let module = self.modules.partition_point(|(module, _)| module.start <= call).checked_sub(1);
         let module = module.filter(|&row| call < self.modules[row].0.end);

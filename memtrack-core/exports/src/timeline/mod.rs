@@ -54,7 +54,7 @@ impl<'a> Times<'a> {
     }
 }
 
-/// A clock for one list of events that never goes back, because times in PyTorch's traces may go back a little.
+/// A monotonic clock for one list of events. It is needed because times in PyTorch's traces can go back a little.
 #[derive(Default)]
 pub(crate) struct MonotonicClock(u64);
 
@@ -149,8 +149,8 @@ impl<'a> DeviceTimeline<'a> {
         (before, after.collect())
     }
 
-    /// Returns the reserved bytes in the same form, or `None` if no memory was reserved or the file does not contain
-    /// segments.
+    /// Returns the reserved bytes in the same form as [`Self::live_bytes`], or `None` if no memory was reserved or the
+    /// file does not contain segments.
     pub(crate) fn reserved_bytes(&self) -> Option<(u64, Vec<(usize, u64)>)> {
         if !has_reserved_bytes(self.snapshot, self.device) {
             return None;
@@ -159,8 +159,8 @@ impl<'a> DeviceTimeline<'a> {
         Some((before, after.collect()))
     }
 
-    /// Returns the device's free bytes as of each time that they were queried, with that time in ticks. The sources are
-    /// the driver readings and the out-of-memory events.
+    /// Returns each time at which the device's free bytes were queried, in ticks, and the number of free bytes at that
+    /// time. The sources are the driver readings and the out-of-memory events.
     pub(crate) fn free_bytes(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();

@@ -22,8 +22,8 @@ pub(crate) struct Range {
     pub(crate) to_ns: u64,
 }
 
-/// Ranges, any two of which are either disjoint or nested. They are ordered by start, and an outer range comes before
-/// an inner one.
+/// A track of ranges. Any two of them are either disjoint or nested. They are ordered by start, and an outer range comes
+/// before an inner one.
 pub(crate) struct Track {
     /// The device, or `None` for ranges without a device.
     pub(crate) device: Option<DeviceId>,
@@ -70,8 +70,8 @@ fn ranges_by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<D
     order.sort_by_key(|&row| notes.number(row, Key::TimeUs));
     let mut open: BTreeMap<Option<DeviceId>, Vec<(StringId, u64)>> = BTreeMap::new();
     for row in order {
-        let of = notes.has(row, Key::Device).then(|| notes.number(row, Key::Device) as i64);
-        let device = of.and_then(|of| u16::try_from(of).ok()).map(DeviceId);
+        let number = notes.has(row, Key::Device).then(|| notes.number(row, Key::Device) as i64);
+        let device = number.and_then(|number| u16::try_from(number).ok()).map(DeviceId);
         let (name, ns) = (notes.text(row, Key::Name), times.ns(notes.number(row, Key::TimeUs)));
         let open = open.entry(device).or_default();
         match snapshot.strings.bytes(notes.text(row, Key::Stage)) {

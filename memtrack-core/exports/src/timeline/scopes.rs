@@ -34,8 +34,8 @@ struct LaneState {
     last_ns: u64,
 }
 
-/// Calls `visit` for all starts and ends of scopes. In a recording, these are the scopes of all threads, and in
-/// PyTorch's format, those of `devices`.
+/// Calls `visit` for all starts and ends of scopes. For a recording, these are the scopes of all threads. For PyTorch's
+/// format, these are the scopes of `devices`.
 pub(crate) fn for_each_scope_event<E>(
     snapshot: &Snapshot,
     times: &Times<'_>,

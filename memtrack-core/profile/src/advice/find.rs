@@ -31,7 +31,7 @@ struct Origin {
     module: Option<ModuleId>,
     operator: Option<StringId>,
     line: Option<TraceFrame>,
-    /// The piece itself, if nothing else is known about where it comes from.
+    /// The piece itself, if its origin is otherwise unknown.
     piece: Option<u32>,
 }
 
@@ -160,8 +160,8 @@ fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) 
     Some((kind, gap))
 }
 
-/// Returns whether the piece could have been created later. This is so if it existed before the trace, or if
-/// the operator that made it neither used nor allocated any other memory on the device.
+/// Returns whether the piece could have been created later. This is the case if the piece existed before the
+/// trace, or if the operator that allocated it neither used nor allocated any other memory on the device.
 fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].allocated_by.is_none()
         || memory.allocating_operator(number).is_none_or(|maker| memory.touches_only(maker, number))

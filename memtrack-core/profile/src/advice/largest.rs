@@ -1,4 +1,4 @@
-//! Finds the largest parts of the memory at the peak, and whether the program uses several devices.
+//! Finds the largest parts of the memory at the peak, and determines whether the program uses several devices.
 
 use super::lines::{CodeLine, program_frame};
 use super::uses::Memory;

@@ -27,13 +27,13 @@ const EXTERNAL_PATHS: [&str; 9] = [
     "/rustlib/",
 ];
 
-/// Returns the innermost frame that belongs to the program's own code. It comes from the record's own stack
+/// Returns the innermost frame that belongs to the program's own code. The frame comes from the record's stack
 /// or, failing that, from the stack of the innermost enclosing record that has such a frame.
 pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);
     while let Some(number) = next {
-        let of = &trace.records[number as usize];
-        let stack = match &of.what {
+        let record = &trace.records[number as usize];
+        let stack = match &record.what {
             RecordKind::Memory(memory) => memory.stack,
             RecordKind::Op(op) => op.stack,
             _ => None,
@@ -44,7 +44,7 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
         {
             return Some(*frame);
         }
-        next = of.parent;
+        next = record.parent;
     }
     None
 }

@@ -177,10 +177,9 @@ pub struct Advice {
     pub findings: Vec<Finding>,
     /// The peak after applying all findings that need no additional work ([`Kind::needs_no_more_work`]).
     pub without_more_work: CombinedEffect,
-    /// The peak after applying all findings. Of modules that are nested in each other, only one is
-    /// recomputed.
+    /// The peak after applying all findings. If modules are nested, only one of them is recomputed.
     pub all_findings: CombinedEffect,
-    /// Bytes at the peak in which no tensor was seen, so it is unknown what they are used for.
+    /// Bytes at the peak in which no tensor was seen, so their use is unknown.
     pub unseen_bytes: u64,
     /// The error of `unseen_bytes`.
     pub unseen_error: Estimate,

@@ -280,9 +280,9 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                 if made_in(piece, call) {
                     continue;
                 }
-                let of = &mut all[call as usize];
-                of.writes_older_memory |= written.get(at).copied().unwrap_or(false);
-                of.read.insert(piece);
+                let call_memory = &mut all[call as usize];
+                call_memory.writes_older_memory |= written.get(at).copied().unwrap_or(false);
+                call_memory.read.insert(piece);
             }
         }
     }
@@ -291,8 +291,8 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
 
 /// Returns, for each tensor in an operator's arguments, whether the operator writes to it.
 fn written_tensors(op: &Op) -> Vec<bool> {
-    let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
-    op.args.iter().flat_map(of).collect()
+    let is_written = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
+    op.args.iter().flat_map(is_written).collect()
 }
 
 /// Returns the times at which each piece was written, in ns.
@@ -307,7 +307,7 @@ fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     writes
 }
 
-/// Returns the peak that the call's own allocations reach while the call runs.
+/// Returns the peak, in bytes, of the call's own allocations while the call runs.
 fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
     for &piece in made {
@@ -325,9 +325,10 @@ fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Returns the changes of a set of proposals, none of which is inside another. The set is built greedily by
-/// adding proposals that lower the peak further, once in order of saving and once in order of saving per unit
-/// of time; the better result wins. `peak_with` returns the peak that a set of changes leads to.
+/// Chooses proposals whose modules are not nested in each other, and returns their changes. The set is built
+/// greedily by adding proposals that lower the peak further, once in order of saving and once in order of
+/// saving per unit of time; the better result wins. `peak_with` returns the peak, in bytes, after a set of
+/// changes.
 pub(super) fn best_combination<'a>(
     memory: &Memory<'_>,
     modules: &'a [Proposal],

@@ -167,8 +167,8 @@ impl<'a> Memory<'a> {
     }
 
     /// Adds the uses by coarse operators. A recording of a Rust program represents the backward pass and an
-    /// optimizer step as one operator each. Such an operator does not report its inputs, so it may use all
-    /// memory that is live when it starts.
+    /// optimizer step as one operator each. Such an operator does not report its inputs, so it is assumed to
+    /// use all memory that is live when it starts.
     fn add_uses_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {
@@ -232,8 +232,8 @@ impl<'a> Memory<'a> {
     pub(super) fn find_gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
         let (first, last) = self.live_states(piece);
         let mut gaps = Vec::new();
-        let of = &self.pieces[piece as usize];
-        let mut begin = match (of.begin_ns, self.allocating_operator(piece)) {
+        let life = &self.pieces[piece as usize];
+        let mut begin = match (life.begin_ns, self.allocating_operator(piece)) {
             // A piece is in use until the operator that allocated it ends.
             (Some(_), Some(maker)) => curve.state_after(self.ends[maker as usize]) + 1,
             _ => first,

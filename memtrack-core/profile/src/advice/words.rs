@@ -89,7 +89,7 @@ impl Advice {
         printable(&text)
     }
 
-    /// Writes the largest parts of the peak, skipping those below a hundredth of it.
+    /// Writes the largest parts of the peak, skipping parts below a hundredth of the peak.
     fn write_largest(&self, out: &mut String, width: Option<usize>) -> fmt::Result {
         let shown = || self.largest.iter().filter(|part| part.share >= 0.01);
         if shown().next().is_none() {

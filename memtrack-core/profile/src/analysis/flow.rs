@@ -73,7 +73,7 @@ impl Flow {
     }
 }
 
-/// The ways in which an operator and its inner operators access a key, as a set of these bits.
+/// The bits of [`KeyUse::access`], which records how an operator and its inner operators access a key.
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;

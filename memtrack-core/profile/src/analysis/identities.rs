@@ -37,8 +37,8 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Returns whether the lifetime has a key as PyTorch defines it, i.e. a tensor and an address. Only these
-    /// lifetimes are tracked by the analysis.
+    /// Returns whether the lifetime has a key as PyTorch defines it, i.e. a tensor and an address. The analysis
+    /// tracks only lifetimes with a key.
     pub(super) const fn has_key(&self) -> bool {
         self.tensor != NONE && self.address.is_some()
     }

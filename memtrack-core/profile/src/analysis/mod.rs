@@ -1,4 +1,4 @@
-//! The analysis, which determines from an operator trace what each piece of memory is used for over time.
+//! Determines from an operator trace what each piece of memory is used for over time.
 //!
 //! The steps are those of PyTorch's own analysis (`torch.profiler._memory_profiler`, which PyTorch has since
 //! deprecated): identities, sizes, the data-flow graph, seven passes over the graph, and the timeline.
@@ -61,7 +61,7 @@ impl fmt::Display for AnalysisError {
 
 impl std::error::Error for AnalysisError {}
 
-/// A piece of memory in which tensors were seen, covering its life from allocation to free.
+/// A piece of memory in which tensors were seen, from its allocation to its free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
     /// The address.
@@ -91,7 +91,7 @@ pub struct Profile<'a> {
     identities: identities::Identities,
     /// The phase of each record.
     phases: Vec<TracePhase>,
-    /// For each record, what the program stated about the memory that the record allocated. Filled only for
+    /// For each record, the program's statement about the memory that the record allocated. Filled only for
     /// traces from memtrack's SDK.
     statements: Vec<Option<Statement>>,
     /// For each entry of `by_version`, the rule that determined it, if any.
@@ -284,7 +284,7 @@ impl<'a> Profile<'a> {
     }
 
     /// Returns the category of a change's memory after the change, or [`Category::Unknown`] if none was
-    /// found. For a write, the category before the change is that of version [`Change::version`].
+    /// found. The category before a write is the category of version [`Change::version`].
     pub fn category_of(&self, change: &Change) -> Category {
         let version = change.version + u32::from(change.action == Action::IncrementVersion);
         self.category_at(change, version)

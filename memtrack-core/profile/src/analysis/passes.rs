@@ -1,8 +1,8 @@
 //! The passes that assign categories to versions of tensors, in PyTorch's order.
 //!
-//! **Why a work list in `find_gradient_dependents`?** PyTorch walks all nodes over and over until nothing changes.
-//! The list makes the analysis linear: it takes 170 ns per event for 16,000 events, and 290 ns for 1.3
-//! million.
+//! **Why a work list in `find_gradient_dependents`?** PyTorch walks all nodes repeatedly until nothing changes.
+//! With the work list, the analysis takes linear time: 170 ns per event for 16,000 events, and 290 ns per
+//! event for 1.3 million.
 
 use super::category_map::CategoryMap;
 use super::flow::{Flow, Node};
@@ -264,8 +264,8 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// Labels the gradients that records state. Memory that a single operator both allocates and frees is
-/// labelled as temporary.
+/// Labels the gradients that records identify. Also labels memory as temporary if a single operator both
+/// allocates and frees it.
 fn label_gradients_and_temporaries(flow: &Flow, roles: &[(Role, AllocationId)], store: &mut CategoryMap<'_>) {
     label_registered(roles, Role::Gradient, Category::Gradient, store);
     for node in &flow.nodes {

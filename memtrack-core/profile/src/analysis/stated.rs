@@ -38,7 +38,7 @@ pub enum Rule {
     NotAParameter,
 }
 
-/// What the program stated about a piece of memory.
+/// The program's statement about a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
     pub(super) rule: Rule,
@@ -58,7 +58,7 @@ struct EnclosingRecords {
     is_in_module: bool,
 }
 
-/// Returns, for each record, what the program stated about the memory that the record allocated.
+/// Returns, for each record, the program's statement about the memory that the record allocated.
 pub(super) fn find_statements(
     trace: &OperatorTrace,
     phases: &[TracePhase],
@@ -183,7 +183,7 @@ pub(super) fn decide(
         (Some(Category::Parameter), Some(stated)) if is_forward_rule(&stated) && !is_registered => {
             (Some(stated.category), Some(Rule::NotAParameter))
         }
-        // An inner operator produced this result and the outer operator drops it.
+        // An inner operator produced this result, and the outer operator dropped it.
         (Some(Category::Activation), Some(stated)) if stated.rule == Rule::ForwardFrees && !is_registered => {
             (Some(stated.category), Some(stated.rule))
         }

@@ -42,9 +42,9 @@ pub struct Change {
     /// The version of the storage's contents. This is the version that an allocation creates, the version
     /// that a write ends, or the last version before a free.
     pub version: u32,
-    /// The size of the memory.
+    /// The size of the memory in bytes.
     pub bytes: u64,
-    /// The record that allocated, freed or wrote to the memory.
+    /// The record that allocated, freed or wrote to the memory, or `None` if the trace does not contain it.
     pub record: Option<RecordId>,
     /// The record that allocated the memory, or `None` if the trace does not contain it.
     pub allocated_by: Option<RecordId>,
@@ -66,7 +66,8 @@ pub(super) fn build_timeline(
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
     // Live memory without a tensor, stored as its size and the record that allocated it.
     let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree, which is not in chronological order if one operator frees another's memory.
+    // PyTorch walks the tree, whose order is not chronological if one operator frees another operator's
+    // memory.
     let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
     let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
     for &number in order {
@@ -92,8 +93,8 @@ pub(super) fn build_timeline(
         let unseen_end =
             |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
         if let Some(key) = identities.key_of_memory(number) {
-            let of = if memory.is_free { &mut destroyed } else { &mut created };
-            of[key as usize] = Some(number);
+            let records = if memory.is_free { &mut destroyed } else { &mut created };
+            records[key as usize] = Some(number);
             if mode == Mode::Tolerant
                 && !memory.is_free
                 && let Some((before, allocated_by)) = without_tensor.remove(&place)
@@ -105,7 +106,7 @@ pub(super) fn build_timeline(
         if memory.is_free {
             let known = without_tensor.remove(&place);
             let allocated_by = known.map(|(_, record)| record);
-            // The allocated size counts even if the free states a different one.
+            // The size at the allocation is used even if the free has a different size.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
             if known.is_none() {
@@ -144,8 +145,8 @@ pub(super) fn build_timeline(
         }
     }
     let newest = |key: AllocationId| {
-        let of = &present[starts(key)..starts(key + 1)];
-        of.iter().rposition(|&present| present).unwrap_or(0) as u32
+        let listed = &present[starts(key)..starts(key + 1)];
+        listed.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
     // The time at which a storage ended if its free was not recorded but another allocation replaced it.

@@ -71,7 +71,7 @@ impl Tree {
     }
 }
 
-/// Returns, for each record, whether it is the first one of its module or optimizer. Only these records
+/// Returns, for each record, whether it is the first record of its module or optimizer. Only these records
 /// register tensors.
 pub(super) fn find_first_registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];

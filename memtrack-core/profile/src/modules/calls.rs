@@ -21,7 +21,7 @@ pub(crate) struct Call {
     pub(crate) end_ns: i64,
     /// Whether the backward pass made this call in order to recompute activations.
     pub(crate) is_recomputed: bool,
-    /// The start and end of the part of the backward pass that belongs to this call.
+    /// The start and end, in ns, of the part of the backward pass that belongs to this call.
     pub(crate) backward_ns: Option<(i64, i64)>,
 }
 
@@ -153,8 +153,8 @@ fn find_accumulating_call(
     allocating_calls.get(&key).copied()
 }
 
-/// Returns the end time of each record, in ns. For records without an end in the trace, this is the end of
-/// the last record inside them.
+/// Returns the end time of each record, in ns. A record without an end in the trace ends with the last record
+/// inside it.
 pub(crate) fn record_end_times(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records

@@ -12,9 +12,9 @@ const DEFAULT_WIDTH: usize = 120;
 const NUMBERS_WIDTH: usize = 63;
 
 impl ModuleReport {
-    /// Formats the report as text. For each module nested less than `depth` levels deep, it shows the call
-    /// with the highest peak in the forward pass and the one with the highest peak in the backward pass.
-    /// Lines have at most `width` characters; if `width` is `None`, they are as long as needed.
+    /// Formats the report as text. For each module nested less than `depth` levels deep, the text shows the
+    /// call with the highest peak in the forward pass and the call with the highest peak in the backward
+    /// pass. Lines have at most `width` characters; if `width` is `None`, they are as long as needed.
     pub fn to_text(&self, depth: u32, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -117,8 +117,8 @@ fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     passes.into_iter().filter_map(of).collect()
 }
 
-/// Formats the bytes that a span left allocated. If these are an estimate that may be zero, only ± the
-/// largest possible value is shown.
+/// Formats the bytes that a span left allocated. If they are an estimate whose range includes zero, returns
+/// only ± the largest possible value.
 fn format_left(span: &Span) -> String {
     let error = span.left_error();
     match span.left_bytes() {

@@ -17,7 +17,7 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Computes the inputs and outputs. If an operator of the forward pass refers to a storage, the storage
     /// is an input of each enclosing call that has not yet allocated or written it, and an output of each
-    /// call that has done so and has already ended.
+    /// call that allocated or wrote it and has already ended.
     pub(super) fn of(profile: &Profile<'_>, device: DeviceIndex, places: &Places, calls: &Calls) -> Self {
         let trace = profile.trace();
         let none = || vec![0_u64; calls.all().len()];

@@ -7,8 +7,8 @@ const MAX_HEAD_BYTES: usize = 4096;
 
 /// Returns whether a file that starts with these bytes, compressed or not, should be read as an operator
 /// trace, so that errors in it are reported as trace errors. This is the case if the file starts with a
-/// trace's header or record, even a damaged one, if it is another kind of JSON Lines, or if it is empty. A
-/// few KiB are enough.
+/// trace's header or record, even a damaged one, if it is another kind of JSON Lines, or if it is empty. The
+/// first few KiB of the file are enough.
 pub fn looks_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;

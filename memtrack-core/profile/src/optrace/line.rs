@@ -101,7 +101,7 @@ pub(super) struct ProducerLine {
     pub(super) version: String,
 }
 
-/// A line of which only the kind is parsed.
+/// The kind of a line, parsed without the line's other fields.
 #[derive(Debug, Deserialize)]
 pub(super) struct KindLine<'a> {
     #[serde(borrow)]
@@ -214,7 +214,7 @@ fn deserialize_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Op
 }
 
 impl TraceLine<'_> {
-    /// Returns the approximate in-memory size of the record that this line turns into.
+    /// Returns the approximate in-memory size, in bytes, of the record built from this line.
     pub(super) fn memory_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
         let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();

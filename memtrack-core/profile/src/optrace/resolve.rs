@@ -51,7 +51,7 @@ pub(super) struct Builder {
     repeated: u64,
 }
 
-/// Describes what is wrong with a line.
+/// A message that describes the error in a line.
 type LineError = String;
 
 impl Builder {
@@ -372,8 +372,8 @@ impl Builder {
         if line.parent == ParentLine::Id(id) {
             return Err(format!("id {id} is inside of itself"));
         }
-        // An id has no entry before its definition, because `record` defers unknown parents. So this is the
-        // next index.
+        // An id has no entry before its definition, because `add_record` defers unknown parents. `place` is
+        // therefore the next index.
         debug_assert_eq!(place as usize, self.trace.records.len());
         let record = self.add_record(line, what)?;
         self.open.entry(line.thread).or_default().push(record);

@@ -108,7 +108,7 @@ impl<'a> Classifier<'a> {
                 phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
             }
             // `outlives_setup` is not required here, because modules that were moved elsewhere before the
-            // first step should match as well.
+            // first step should also match.
             Rule::ModuleBuilt => is_outside && stack.has(Clue::BuildsModule),
             Rule::OptimizerBuilt => {
                 is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)
@@ -153,7 +153,7 @@ impl<'a> Classifier<'a> {
             Rule::OldFreedInBackward => self.is_old(storage) && site() == FreeSite::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
-            // These are stated in the file, or decided after the other rules.
+            // The file states these categories, or they are decided after the other rules.
             Rule::Given
             | Rule::ReplacedInStep
             | Rule::ReplacedGuess
@@ -256,8 +256,8 @@ impl<'a> Classifier<'a> {
         let Some(to) = storage.to else { return FreeSite::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
         // A free event has the scope of its allocation, and usually also its stack.
-        let own = self.facts.frees_have_stacks || storage.from.is_none();
-        if own && freed.has_frames && !self.facts.is_from_profiler {
+        let has_own_stack = self.facts.frees_have_stacks || storage.from.is_none();
+        if has_own_stack && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {
                 _ if freed.has(Clue::ZeroesGradients) => FreeSite::ZeroGrad,
                 phase if phase != Some(Phase::Backward) && freed.has(Clue::DropsGraph) => FreeSite::Graph,

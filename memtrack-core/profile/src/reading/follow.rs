@@ -15,8 +15,8 @@ type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 /// three, and some optimizers also keep a full-precision copy.
 const MAX_STATES: usize = 4;
 
-/// Blocks of the same size in an optimizer step, each with its event row and storage. `made` are those that
-/// the step allocated and kept, and `freed` are older ones that it freed.
+/// Blocks of the same size in an optimizer step, each with its event row and storage. `made` holds the blocks
+/// that the step allocated and kept, and `freed` holds the older blocks that it freed.
 #[derive(Default)]
 struct Exchange {
     made: Vec<(usize, usize)>,
@@ -81,8 +81,8 @@ impl Classifier<'_> {
             for (place, at) in found.into_iter().enumerate() {
                 let storage = &self.storages[at];
                 let count = gradients[&class];
-                // These are more blocks than an optimizer keeps per parameter, so they are other parameters
-                // that happen to have the same size.
+                // There are more blocks than an optimizer keeps per parameter, so the remaining ones are other
+                // parameters that happen to have the same size.
                 if self.is_old(storage) && place >= count * (1 + MAX_STATES) {
                     continue;
                 }
@@ -144,8 +144,7 @@ impl Classifier<'_> {
         let all = || candidates.values().flatten().copied();
         let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
         let Some(step) = first.map(|row| self.order.run_number(row)) else { return FastSet::default() };
-        // Use each candidate's last write in the step, because weight decay may write a parameter earlier as
-        // well.
+        // Use each candidate's last write in the step, because weight decay can also write a parameter earlier.
         let mut sequence: Vec<(usize, usize)> = all()
             .filter_map(|at| {
                 let rows = self.storages[at].written.iter().copied();

@@ -1,5 +1,5 @@
-//! Adds the inferred categories as columns to a snapshot's tables. They are meant for the viewer, which shows
-//! every block.
+//! Adds the inferred categories as columns to a snapshot's tables. The columns are meant for the viewer, which
+//! shows every block.
 
 use super::BlockCategories;
 use super::rule::Rule;

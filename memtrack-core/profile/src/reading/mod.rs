@@ -43,7 +43,7 @@ pub struct BlockCategories {
     pub has_stacks: bool,
     /// Whether any block was allocated in a scope that reveals its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// Whether the file shows the forward, backward and optimizer phases, in this order.
+    /// Whether the file shows each of the forward, backward and optimizer phases, in this order.
     phases: [bool; 3],
 }
 

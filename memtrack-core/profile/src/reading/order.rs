@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// The facts that stacks and scopes reveal, each of which is determined only once.
+/// The facts that stacks and scopes reveal. Each fact is determined only once.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     by_stack: FastMap<StackId, StackFacts>,
@@ -192,7 +192,7 @@ pub(super) struct Order {
     /// The first and last run of each phase.
     first_runs: [Option<usize>; 3],
     last_runs: [Option<usize>; 3],
-    /// For each event row, the run to which it belongs.
+    /// For each event row, the run that it belongs to.
     run_of_row: Vec<u32>,
     /// For each allocation's event row, the row of the next allocation made by a different call.
     next_in_other_call: Vec<usize>,
@@ -203,7 +203,7 @@ pub(super) struct Order {
     pub(super) backward_passes: usize,
 }
 
-/// What an event reveals about the running phase.
+/// The evidence from an event about the running phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     Phase(Phase),
@@ -309,9 +309,9 @@ impl Order {
         self.runs[from..=to].iter().skip(1).any(|run| run.phase.is_some())
     }
 
-    /// Returns whether a block allocated at `from` outlived that row's run. Blocks that are live at the end
-    /// did so unless memory ran out during the run, in which case the trace may have ended within it.
-    /// Otherwise, programs write their snapshots outside all phases.
+    /// Returns whether a block allocated at `from` outlived that row's run. A block that is live at the end
+    /// outlived the run, because programs write their snapshots outside all phases. The exception is a last
+    /// run in which memory ran out, because the trace may have ended within that run.
     pub(super) fn outlives_run(&self, from: usize, to: Option<usize>) -> bool {
         let run = self.run_number(from);
         match to {
@@ -337,8 +337,8 @@ impl Order {
     }
 }
 
-/// Returns the event rows at which a storage is written in place. Each comes with a flag that says whether
-/// the storage is a gradient, which a backward pass may write.
+/// Returns the event rows at which a storage is written in place. Each row comes with a flag that is true if
+/// the storage is a gradient, which a backward pass can write.
 fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
     let mut rows = FastMap::default();
     for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {

@@ -1,5 +1,5 @@
-//! The rules that infer categories. Each rule has a name, a category, a confidence, and a sentence that says
-//! when it applies. The rules are applied by `decide` and `follow`.
+//! The rules that infer categories. Each rule has a name, a category, a confidence, and a sentence that states
+//! when it applies. `decide` and `follow` apply the rules.
 
 use crate::Category;
 

@@ -137,7 +137,7 @@ impl Trace {
         self.event("alloc", address, SIZE, stack)
     }
 
-    /// Adds an allocation whose size no other block has.
+    /// Adds an allocation with a unique size.
     fn alloc_unique_size(self, address: u64, stack: Stack) -> Self {
         self.event("alloc", address, 512 * address, stack)
     }

@@ -1,4 +1,4 @@
-//! Sums up the inferred categories, by category and by rule, at selected moments and over the whole file.
+//! Sums up memory by inferred category and by rule, at selected moments and over the whole file.
 
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
@@ -446,7 +446,7 @@ impl CategoryReading {
     }
 }
 
-/// Returns the operators that allocated the unclassified blocks which are live after `row`, largest first.
+/// Returns up to three operators that allocated the unclassified blocks live after `row`, largest first.
 fn unclassified_by_operator(
     blocks: &BlockCategories,
     sums: &Sums,

@@ -30,7 +30,7 @@ pub(super) struct Builder<'a> {
     threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
     /// The record that registers each module, keyed by the module's number in the log.
     modules: Map<u64, RecordId>,
-    /// For each thread, the record of the optimizer whose state it is currently registering.
+    /// For each thread, the record of the optimizer whose state the thread is currently registering.
     optimizer: Map<ThreadId, RecordId>,
 }
 
@@ -73,13 +73,13 @@ impl<'a> Builder<'a> {
     fn mark_start(&mut self) {
         let what = RecordKind::Mark(self.intern("recording started"));
         // The first event may have the same tick as the start of the recording, but no event has an earlier
-        // one.
+        // tick.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
         let start = self.snapshot.clock.first.0.min(first);
         self.push(start, ThreadId::NONE, None, TracePhase::Inherited, what);
     }
 
-    /// Adds the events starting from `row` that are before `ticks`. Returns the next row.
+    /// Adds the events from `row` onwards that are before `ticks`. Returns the first row that was not added.
     pub(super) fn add_events_before(&mut self, mut row: usize, ticks: u64) -> usize {
         let events = &self.snapshot.events;
         while row < events.len() && events.ticks[row] < ticks {
@@ -203,8 +203,8 @@ impl<'a> Builder<'a> {
         let end_ns = self.time_ns(ticks);
         let Some(threads) = self.threads.get_mut(&scope) else { return };
         let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
-        // If the scope is not open on this thread, a future was entered on another one, so leave the latest
-        // record.
+        // If the scope is not open on this thread, a future was entered on another thread, so the scope's
+        // latest record ends.
         let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
             return;
         };
@@ -221,7 +221,7 @@ impl<'a> Builder<'a> {
     /// Returns the innermost open record that encloses code running in `scope` on `thread`. If the scope is
     /// known, only records of the scope and its ancestors are considered, because a suspended future leaves
     /// its record open on a thread that then runs unrelated code. If none of them is open on this thread,
-    /// records on other threads are considered as well, because scopes can be carried over to other threads.
+    /// records on other threads are also considered, because scopes can be carried over to other threads.
     fn find_parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {

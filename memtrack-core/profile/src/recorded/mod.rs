@@ -1,5 +1,5 @@
-//! Converts a recording to an operator trace by merging its operator log with its memory events. Also does
-//! the reverse and uses the trace to assign a category to each event of the recording.
+//! Converts a recording to an operator trace by merging its operator log with its memory events. Also uses the
+//! trace to assign a category to each event of the recording.
 //!
 //! **Why are categories not stored?** They are derived on request, once per snapshot, so that improved rules
 //! also apply to old recordings. The recorder, snapshots and the file keep the operator log unchanged.

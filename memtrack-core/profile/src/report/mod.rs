@@ -40,7 +40,7 @@ pub enum ReportMoment {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PieceGroup {
-    /// What the pieces have in common: a category, a module or an operator.
+    /// The name of the category, module or operator that the pieces have in common.
     pub name: String,
     /// The total size of these pieces in bytes.
     pub bytes: u64,
@@ -297,7 +297,7 @@ fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
 
 impl MomentMemory {
     /// Replaces the total with the recorder's count or with the estimate of the peak, and caps each part at
-    /// it.
+    /// the new total.
     fn replace_sum(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
         (self.bytes, self.error) = (bytes, error);
         for row in self.categories.iter_mut().chain(&mut self.modules).chain(&mut self.operators) {
@@ -347,7 +347,7 @@ impl Tally {
     }
 }
 
-/// Returns the error of a number. If no sampled blocks contributed to it, it is exact.
+/// Returns the error of a number. The number is exact if no sampled blocks contributed to it.
 fn estimate_error(number: u64, estimate: Option<Estimate>) -> Estimate {
     estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }

@@ -1,4 +1,4 @@
-//! Finds the module to which a storage belongs, whether as a parameter, a gradient, a buffer or optimizer
+//! Finds the module that a storage belongs to, whether as a parameter, a gradient, a buffer or optimizer
 //! state.
 
 use crate::analysis::Profile;
@@ -28,14 +28,14 @@ impl Owners {
             match &record.what {
                 RecordKind::Optimizer(optimizer) => {
                     for param in &optimizer.params {
-                        let of = references.next().flatten().and_then(|param| owners.module(param));
+                        let module = references.next().flatten().and_then(|param| owners.module(param));
                         let count = usize::from(param.grad.is_some()) + param.state.len();
-                        references.by_ref().take(count).for_each(|storage| owners.add(storage, of));
+                        references.by_ref().take(count).for_each(|storage| owners.add(storage, module));
                     }
                 }
                 RecordKind::Grad { param: Some(_), .. } => {
-                    let of = references.next().flatten().and_then(|param| owners.module(param));
-                    owners.add(references.next().flatten(), of);
+                    let module = references.next().flatten().and_then(|param| owners.module(param));
+                    owners.add(references.next().flatten(), module);
                 }
                 _ => {}
             }

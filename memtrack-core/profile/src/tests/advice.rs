@@ -616,7 +616,7 @@ fn trace_without_findings_is_reported_as_such() {
 }
 
 /// Returns a program on `device` with a parameter of the given size that is idle while other memory is at its
-/// largest. `others` adds an operator with this name unless it is empty.
+/// largest. If `others` is not empty, the program also runs an operator with this name.
 fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
     let mut program = Program::default();
     program.tensor(0, 0x100, bytes);

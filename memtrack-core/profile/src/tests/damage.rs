@@ -1,5 +1,5 @@
-//! Tests that no matter how a trace's lines are damaged, tolerant mode returns a result, reports its repairs,
-//! and never reports negative memory.
+//! Tests that tolerant mode returns a result, reports its repairs, and never reports negative memory, however a
+//! trace's lines are damaged.
 
 use super::program::{MayWrite, Program, Reads, Writes};
 use crate::advice::Advice;

@@ -22,7 +22,7 @@ const OUT: u64 = 0xc00;
 const SCALED: u64 = 0xd00;
 const SUM: u64 = 0xe00;
 
-/// Adds a training step as candle would record it, where tensors that operators keep are not reported.
+/// Adds a training step as candle would record it, where operators do not report the tensors that they keep.
 fn add_step(program: &mut Program, number: u64) {
     let (base, handle) = (number << 16, 100 * number);
     if number == 1 {

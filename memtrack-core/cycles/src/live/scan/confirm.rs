@@ -106,7 +106,7 @@ fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> 
         check.same = true;
         let visited = table.visit(place, &mut check);
         let same = check.same && check.expected.next().is_none();
-        // A value whose visit panics does so at every visit, and only the pointers that it reported before the panic
+        // If visiting a value panics, every visit to it panics, and only the pointers reported before the panic
         // count.
         if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
             check.changed.push(place);
@@ -132,7 +132,7 @@ struct RevisitCheck<'a> {
     expected: std::slice::Iter<'a, u32>,
     same: bool,
     changed: Vec<u32>,
-    /// The detector of pointers that are reported twice, and the result. They are present only during the last visit.
+    /// The detector of pointers that are reported twice, and the result. Set only during the last visit.
     last: Option<(DuplicateDetector, &'a mut Confirmation)>,
     twice_by: Vec<&'static str>,
 }
@@ -180,7 +180,7 @@ impl Sink for RevisitCheck<'_> {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// A random number generator whose output other threads cannot anticipate.
+/// A random number generator whose output other threads cannot predict.
 struct Random(u64);
 
 impl Random {

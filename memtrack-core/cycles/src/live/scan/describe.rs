@@ -1,4 +1,4 @@
-//! Builds the graph of the reported values. They are visited once more, this time with paths and labels.
+//! Builds the graph of the reported values. The values are visited once more, this time with paths and labels.
 
 use super::super::registry;
 use super::table::{HELD, Table};
@@ -9,7 +9,7 @@ use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The maximum number of characters shown of a field, and of fields shown.
+/// The maximum number of characters shown for a field, and the maximum number of fields shown.
 const MAX_FIELD_CHARACTERS: usize = 40;
 const MAX_FIELDS: usize = 4;
 
@@ -177,7 +177,7 @@ fn intern_device(texts: &mut Texts, device: DeviceId) -> TextId {
     }
 }
 
-/// Formats where a value was registered, as the scope (if there was one) and the line.
+/// Formats the place where a value was registered: the scope, if there was one, and the line.
 fn format_created(registration: &registry::Registration) -> String {
     let scope = registration.scope.map(|node| {
         let place = node.place();

@@ -189,8 +189,8 @@ pub struct Report {
     pub pointers: u64,
     /// The number of values that hold device memory directly.
     pub with_memory: u64,
-    /// The number of values with a part that was not visited because it was locked or opaque. Values to which this part
-    /// refers count as held.
+    /// The number of values with a part that was not visited because it was locked or opaque. Values that this part
+    /// refers to count as held.
     pub incomplete: u64,
     /// The number of unreachable values, whether or not they lead to device memory.
     pub unreachable: u64,
@@ -226,11 +226,11 @@ impl Report {
     }
 }
 
-/// The reason that a scan was not possible.
+/// The reason why a scan was not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
-    /// Registration is off, because [`enable`](crate::enable) was not called, or not in this forked child.
+    /// Registration is off, because [`enable`](crate::enable) was not called, or was not called in this forked child.
     Off,
     /// Another scan is running, either on another thread or further up this thread's call stack.
     Busy,

@@ -68,8 +68,8 @@ fn keep_leading_to_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
         referrers[next[target as usize] as usize] = from;
         next[target as usize] += 1;
     }
-    let has_some = |&place: &u32| wanted[place as usize] && table.has(place, MEMORY);
-    let mut waiting: Vec<u32> = (0..table.len() as u32).filter(has_some).collect();
+    let holds_memory = |&place: &u32| wanted[place as usize] && table.has(place, MEMORY);
+    let mut waiting: Vec<u32> = (0..table.len() as u32).filter(holds_memory).collect();
     waiting.iter().for_each(|&place| keep[place as usize] = true);
     while let Some(place) = waiting.pop() {
         let (begin, end) = (starts[place as usize] as usize, starts[place as usize + 1] as usize);

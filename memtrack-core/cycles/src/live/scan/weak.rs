@@ -1,13 +1,14 @@
-//! Counts weak pointers to unreachable values, because the program may still reach such a value by upgrading one.
+//! Counts weak pointers to unreachable values, because the program might still reach such a value by upgrading a weak
+//! pointer.
 
 use super::confirm::Confirmation;
 use super::table::Table;
 use foldhash::{HashMap, HashSet};
 
-/// Returns, for each unreachable value that has any, the number of weak pointers to it from outside all unreachable
-/// values.
+/// Returns the number of weak pointers to each unreachable value from outside all unreachable values. Values without
+/// such pointers are left out.
 ///
-/// A weak pointer in a value that can itself be reached through a weak pointer counts as outside as well.
+/// A weak pointer in a value that can itself be reached through a weak pointer also counts as outside.
 pub(super) fn count_outside_weak_pointers(table: &Table, confirmed: &Confirmation) -> HashMap<u32, u64> {
     let mut outside: HashMap<u32, u64> =
         confirmed.weak_counts.iter().map(|(&place, &count)| (place, count as u64)).collect();

@@ -1,5 +1,5 @@
-//! Tests with unusual values: ones that report too many pointers, opaque, panicking and unsized ones, and destructors
-//! that scan.
+//! Tests with unusual values: values that report too many pointers, opaque, panicking and unsized values, and values
+//! whose destructors scan.
 
 use super::super::{NotScanned, find, register_dyn};
 use super::*;

@@ -1,4 +1,4 @@
-//! Tests of which values a scan finds.
+//! Tests of the values that a scan finds.
 
 use super::*;
 

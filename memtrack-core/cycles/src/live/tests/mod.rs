@@ -1,5 +1,5 @@
-//! Tests that scan small programs. Each test has its own thread, and so its own registry of `Rc`s, but all scans see
-//! the shared values, so tests run one at a time ([`begin_test`]).
+//! Tests that scan small programs. Each test has its own thread, and therefore its own registry of `Rc`s. However, all
+//! scans see the shared values, so tests run one at a time ([`begin_test`]).
 
 mod edge_cases;
 mod found;
