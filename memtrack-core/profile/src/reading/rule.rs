@@ -72,7 +72,7 @@ rules! {
     Given = "given", Unknown, Given,
         "The file gives the category of the block's event.";
     SameCall = "same-call", Temporary, Likely,
-        "The operator's call that made the block freed it.";
+        "The operator call that allocated the block also freed it.";
     AccumulateGrad = "accumulate-grad", Gradient, Named,
         "AccumulateGrad, autograd's node that keeps the gradient of a parameter, allocated the block.";
     ReducedGradient = "reduced-gradient", Gradient, Named,
@@ -84,37 +84,38 @@ rules! {
     StateInit = "optimizer-state-init", OptimizerState, Named,
         "The function of torch.optim that makes an optimizer's state allocated the block.";
     ReplacedInStep = "replaced-in-step", Unknown, Likely,
-        "An optimizer's step made the block, kept it and freed one of the same size: it has that one's category.";
+        "An optimizer's step allocated the block, kept it and freed a block of the same size; the new block has the category \
+         of the freed one.";
     ReplacedGuess = "replaced-guess", Unknown, Guess,
-        "An optimizer's step made the block, kept it and freed one of the same size, whose category is a guess.";
+        "An optimizer's step allocated the block, kept it and freed a block of the same size, whose category is a guess.";
     KeptByStep = "kept-by-step", OptimizerState, Likely,
-        "An optimizer's step made the block, and it outlived the step.";
+        "An optimizer's step allocated the block, and it outlived the step.";
     FreedInStep = "freed-in-step", OptimizerTemporary, Likely,
-        "An optimizer's step made the block and freed it, or ran out of memory before its end.";
+        "An optimizer's step allocated the block and freed it, or ran out of memory before its end.";
     Recomputed = "recomputed", AutogradDetail, Named,
-        "Activation checkpointing made the block when the backward pass ran a forward pass again; PyTorch counts that as \
+        "Activation checkpointing allocated the block when the backward pass ran a forward pass again; PyTorch counts that as \
          a detail of the backward pass.";
     GradientKept = "outlives-backward", Gradient, Likely,
-        "The backward pass made the block, and it outlived the pass.";
+        "The backward pass allocated the block, and it outlived the pass.";
     GradientBySize = "outlives-nodes", Gradient, Guess,
-        "The backward pass made the block, no allocation of the pass came after its free, and a parameter has its size.";
+        "The backward pass allocated the block, no allocation of the pass came after its free, and a parameter has its size.";
     Backward = "backward", AutogradDetail, Likely,
-        "The backward pass made the block and freed it, or ran out of memory before its end.";
+        "The backward pass allocated the block and freed it, or ran out of memory before its end.";
     NoFramesKept = "no-frames-kept", Gradient, Guess,
         "The block has no frames although the file has Python's, as in autograd's own threads, and it outlived the \
          backward pass.";
     NoFramesInBackward = "no-frames", AutogradDetail, Guess,
         "The block has no frames although the file has Python's: autograd's own threads run no Python.";
     ModuleMoved = "module-moved", Parameter, Named,
-        "Module.to or one of its siblings made the block, which may also be a buffer.";
+        "Module.to or one of its siblings allocated the block, which may also be a buffer.";
     WeightsLoaded = "weights-loaded", Parameter, Named,
         "A file of weights was being read, or a state_dict applied.";
     ModuleBuilt = "module-built", Parameter, Named,
-        "The constructor of a module of PyTorch's made the block, which may also be a buffer, or moved later.";
+        "The constructor of a PyTorch module allocated the block, which may also be a buffer, or moved later.";
     OptimizerBuilt = "optimizer-built", OptimizerState, Likely,
-        "The constructor of a class or file that is called an optimizer made the block.";
+        "The constructor of a class or file that is called an optimizer allocated the block.";
     InputLoaded = "input-loaded", Input, Named,
-        "A DataLoader made the block.";
+        "A DataLoader allocated the block.";
     ScopeOptimizerKept = "scope-optimizer-kept", OptimizerState, Likely,
         "The block was made in an optimizer's scope and outlived it.";
     ScopeOptimizer = "scope-optimizer", OptimizerTemporary, Likely,
@@ -128,15 +129,15 @@ rules! {
     ScopeForward = "scope-forward", Activation, Likely,
         "The block was made in a module's scope.";
     HeldByGraph = "held-by-graph", Activation, Named,
-        "Autograd's graph held the block for a backward pass, and gave it back when the graph was dropped.";
+        "Autograd's graph held the block for a backward pass, and freed it when the graph was dropped.";
     SavedForBackward = "saved-for-backward", Activation, Likely,
-        "A forward pass made the block, and the backward pass freed it.";
+        "A forward pass allocated the block, and the backward pass freed it.";
     Forward = "forward", Activation, Likely,
-        "A forward pass made the block.";
+        "A forward pass allocated the block.";
     Functional = "functional", Activation, Likely,
-        "A function of torch.nn.functional made the block.";
+        "A function of torch.nn.functional allocated the block.";
     ObjectBuilt = "object-built", Parameter, Guess,
-        "A constructor made the block, and a forward pass came after it.";
+        "A constructor allocated the block, and a forward pass came after it.";
     InputMade = "input-made", Input, Likely,
         "Outside of modules, before the forward pass, the block was made from no other tensor or copied to the device.";
     HeldForBackward = "held-for-backward", Activation, Likely,
