@@ -26,8 +26,8 @@ enum Role {
 
 impl Role {
     fn of(frames: &[Frame]) -> Self {
-        // Functions inlined into one another share an address, whose role is that of the outermost informative
-        // function.
+        // Functions inlined into one another share an address. The outermost informative function determines the role
+        // of the address.
         let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
         let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
         match (outermost, entry) {
