@@ -70,8 +70,8 @@ struct StackNames {
     torch: TorchStack,
 }
 
-/// Names the operator, phase and modules of an allocation from its scope or, failing that, from its stack. The names
-/// inferred from each distinct stack are cached.
+/// A lookup for the operator, phase and modules of allocations, which come from the scope or, failing that, from the
+/// stack. The names inferred from each distinct stack are cached.
 #[derive(Debug)]
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,

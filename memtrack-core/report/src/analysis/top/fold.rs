@@ -20,7 +20,7 @@ struct VisibleFunctions {
     any_python: Vec<u32>,
 }
 
-/// Assigns numbers to functions, with the same number for functions that look the same.
+/// The numbers of functions. Functions that look the same have the same number.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     numbers: HashMap<(String, Option<String>, Option<u32>), u32>,

@@ -7,7 +7,7 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Trims stacks, caching the roles of addresses.
+/// A trimmer for stacks, with a cache of the roles of addresses.
 #[derive(Default)]
 pub(super) struct Trimmer {
     known: HashMap<u64, Role, foldhash::fast::RandomState>,
@@ -20,7 +20,7 @@ enum Role {
     Requester,
     /// They only forward the request.
     Plumbing,
-    /// They are the entry to the program's own allocator, so all frames further in are uninformative too.
+    /// They are the entry point of the program's own allocator, so all frames inside it are uninformative too.
     AllocatorEntry,
 }
 
