@@ -41,7 +41,7 @@ struct OpenScopes {
     last: u32,
 }
 
-/// The bands and markers of a device, whose events are `rows` of the snapshot.
+/// The bands and markers of a device.
 pub(crate) struct Bands {
     bands: Vec<Band>,
     pub(crate) markers: Vec<Marker>,
@@ -66,7 +66,7 @@ impl Bands {
         bands
     }
 
-    /// Enters `scope` on a thread. The scopes that the thread has left end with its last event.
+    /// Enters `scope` on a thread. The scopes that the thread has left end with the thread's last event so far.
     fn enter(
         &mut self,
         snapshot: &Snapshot,
@@ -96,7 +96,7 @@ impl Bands {
         }
     }
 
-    /// Ends the open scopes below `depth`.
+    /// Ends the innermost open scopes until only `depth` of them are open.
     fn close(
         &mut self,
         snapshot: &Snapshot,
@@ -119,7 +119,7 @@ impl Bands {
         }
     }
 
-    /// Adds the profiler's ranges for `device`, whose events are found by time.
+    /// Adds the profiler's ranges for `device`. The events in a range are found by their times.
     pub(crate) fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -158,7 +158,7 @@ impl Bands {
                     let (_, begin) = open.remove(depth);
                     let from = times.partition_point(|&at| at < begin);
                     let to = times.partition_point(|&at| at <= time);
-                    // A range that contains no event has no place among the events.
+                    // A range that contains no event cannot be shown as an interval of events.
                     if from < to {
                         let name = texts.add_string(name);
                         let (from, to) = (from as u32, to as u32 - 1);

@@ -62,7 +62,7 @@ pub(crate) struct BlockLifetimes {
 
 /// Returns the blocks of `device`, whose events are `rows` of the snapshot.
 pub(crate) fn find_lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> BlockLifetimes {
-    let mut builder = LifetimeBuilder { snapshot, ended: Vec::new(), live: HashMap::default() };
+    let mut builder = LifetimeBuilder { snapshot, found: Vec::new(), live: HashMap::default() };
     for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
         let weighed = snapshot.weighed_block(row);
         let life = BlockLifetime {
@@ -91,15 +91,15 @@ pub(crate) fn find_lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]
 /// The lifetimes found so far while events are being undone.
 struct LifetimeBuilder<'a> {
     snapshot: &'a Snapshot,
-    ended: Vec<BlockLifetime>,
+    found: Vec<BlockLifetime>,
     /// The blocks that are live at the current event, by address.
     live: HashMap<u64, u32, foldhash::fast::RandomState>,
 }
 
 impl LifetimeBuilder<'_> {
     fn begin(&mut self, life: BlockLifetime) -> u32 {
-        self.ended.push(life);
-        self.ended.len() as u32 - 1
+        self.found.push(life);
+        self.found.len() as u32 - 1
     }
 
     /// Adds a block that the event in `row` freed.
@@ -124,12 +124,12 @@ impl LifetimeBuilder<'_> {
         let address = self.snapshot.events.address[row];
         match self.snapshot.events.action[row] {
             Action::Alloc => {
-                // If no block is live there, the block was freed at an unknown time before the next event at its
-                // address.
+                // If no block is live at this address after the allocation, the allocated block was freed at an unknown
+                // time before the next event at the address.
                 let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
                 let events = &self.snapshot.events;
-                let life = &mut self.ended[number as usize];
+                let life = &mut self.found[number as usize];
                 life.start = Some(event);
                 life.bytes = weighed.bytes;
                 life.stack = events.stack[row];
@@ -143,20 +143,20 @@ impl LifetimeBuilder<'_> {
                 // lifetime starts here.
                 let number = self.add_freed(event, row, action == Action::FreeCompleted);
                 if let Some(after) = self.live.insert(address, number) {
-                    self.ended[after as usize].start = Some(event);
+                    self.found[after as usize].start = Some(event);
                     started.push(after);
                 }
                 number
             }
             Action::FreeRequested => match self.live.get(&address) {
                 Some(&number) => {
-                    let life = &mut self.ended[number as usize];
+                    let life = &mut self.found[number as usize];
                     if life.ends_pending && life.request.is_none() {
                         life.request = Some(event);
                     }
                     number
                 }
-                // The completion of the free is not in the trace, and the block is not live later.
+                // The completion of the free is not in the trace, and the block is not live after the request.
                 None => {
                     let number = self.add_freed(event, row, false);
                     self.live.insert(address, number);
@@ -172,12 +172,12 @@ impl LifetimeBuilder<'_> {
     fn into_ordered(self, started: Vec<u32>, mut of_event: Vec<u32>) -> BlockLifetimes {
         let mut older: Vec<u32> = self.live.into_values().collect();
         let key = |&number: &u32| {
-            let life = &self.ended[number as usize];
+            let life = &self.found[number as usize];
             (std::cmp::Reverse(life.end.unwrap_or(u32::MAX)), life.address)
         };
         older.sort_unstable_by_key(key);
         let order: Vec<u32> = older.into_iter().chain(started.into_iter().rev()).collect();
-        let mut place = vec![NONE; self.ended.len()];
+        let mut place = vec![NONE; self.found.len()];
         for (to, &from) in order.iter().enumerate() {
             place[from as usize] = to as u32;
         }
@@ -185,7 +185,7 @@ impl LifetimeBuilder<'_> {
             *number = place[*number as usize];
         }
         BlockLifetimes {
-            lifetimes: order.iter().map(|&number| self.ended[number as usize]).collect(),
+            lifetimes: order.iter().map(|&number| self.found[number as usize]).collect(),
             of_event,
         }
     }

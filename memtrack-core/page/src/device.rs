@@ -323,8 +323,8 @@ impl DeviceTables<'_> {
         (columns, inferred)
     }
 
-    /// Returns the number of the text that contains the user's and the compiler's notes on a block, or 0 if there is
-    /// none.
+    /// Returns the number of the text that contains the user's and the compiler's notes on a block, or 0 if there are
+    /// no notes.
     fn add_note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
         let mut lines = Vec::new();
         if metadata != StringId::EMPTY {
@@ -438,7 +438,7 @@ impl DeviceTables<'_> {
         columns
     }
 
-    /// Returns the number of the text for an action for which memtrack has no name.
+    /// Returns the number of the text for an action that memtrack does not know.
     fn add_other_action(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.add_string(id),

@@ -82,7 +82,8 @@ pub(crate) fn build_sentences(
     order_by_importance(sentences)
 }
 
-/// Moves the most important lines to the front, because the summary itself starts with the present state.
+/// Moves the most important lines to the front, because the summary itself starts with the memory that is held at the
+/// end.
 pub(crate) fn order_by_importance(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
@@ -131,7 +132,7 @@ fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
     }
 }
 
-/// Changes the verb of a phrase about one block to the plural if there are several `blocks`.
+/// Changes the verb of a phrase about one block to the plural unless `blocks` is 1.
 fn to_plural(origin: String, blocks: u64) -> String {
     if blocks == 1 {
         return origin;

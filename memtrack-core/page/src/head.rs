@@ -4,7 +4,7 @@ use crate::columns::Section;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The number of the format that `viewer/README.md` describes.
+/// The version of the page format that `viewer/README.md` describes.
 pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ pub(crate) struct DeviceHead {
     pub(crate) categories: Vec<String>,
     /// Whether [`Self::categories`] were inferred because the file does not contain them.
     pub(crate) inferred: bool,
-    /// The initial meaning of the colours, either `category` or `stack`.
+    /// The property of blocks that colours initially show, either `category` or `stack`.
     pub(crate) color: &'static str,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) first: Vec<Sentence>,
@@ -91,7 +91,7 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
-    /// Renumbers the sections after others were put in front of them.
+    /// Increases the section numbers by `offset`, the number of sections that were put in front of them.
     pub(crate) fn move_by(&mut self, offset: usize) {
         let Self { texts, blocks, events, segments, bands } = self;
         for section in [texts, blocks, events, segments, bands] {

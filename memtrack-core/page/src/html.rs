@@ -29,7 +29,7 @@ pub(crate) fn write(page: &Page, mut out: impl Write) -> io::Result<()> {
     write_end(out)
 }
 
-/// Writes a page without its tables, which it requests from a server.
+/// Writes a page without its tables. The page requests them from a server.
 pub(crate) fn write_served(page: &Page, mut out: impl Write) -> io::Result<()> {
     write_start(page, true, &mut out)?;
     write_end(out)

@@ -99,8 +99,8 @@ impl Page {
         device::build_page(snapshot, name, None)
     }
 
-    /// Creates a page with inferred categories for devices for which the snapshot contains none. The page states that
-    /// the categories were inferred.
+    /// Creates a page with inferred categories for the devices that have none in the snapshot. The page states that the
+    /// categories were inferred.
     pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
         device::build_page(snapshot, name, Some(categories))
     }
@@ -140,7 +140,7 @@ impl Page {
         self
     }
 
-    /// Returns the same page, but initially without the blocks that are freed again in the trace, as with PyTorch's
+    /// Returns the same page, but initially without the blocks that are freed in the trace, as with PyTorch's
     /// `trace_plot --filter_freed`.
     #[must_use]
     pub fn without_freed(mut self) -> Self {

@@ -117,7 +117,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns, for each stack, the number of the text for its line in the user's code, or of the text that reports
-    /// show instead. The number is 0 for a stack without frames.
+    /// show instead. A stack without frames has the number 0.
     fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
         let with_line = |&frame: &FrameId| {
             let line = u32::try_from(self.snapshot.frames.line(frame)).ok().filter(|&line| line > 0);

@@ -150,7 +150,7 @@ fn step_path(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     path
 }
 
-/// Returns the SVG path of the area between two such lines.
+/// Returns the SVG path of the area between two lines that are level within each column.
 fn area_path(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     let mut path = String::new();
     let mut from = 0;

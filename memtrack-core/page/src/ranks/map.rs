@@ -1,5 +1,5 @@
-//! The heat map, with a row for each rank and a column for each step or time. It has two layers, of which one is
-//! visible at a time: differences from the median, if there are at least three ranks, and the bytes themselves.
+//! The heat map, with a row for each rank and a column for each step or time. It shows one of two layers at a time:
+//! differences from the median, if there are at least three ranks, or the bytes themselves.
 //!
 //! **Why images?** As an image, half a million cells are one element that a browser scales. As SVG rectangles, they
 //! would make the page too slow to open. The images have a palette and are embedded as `data:` URLs, and the exact
@@ -84,8 +84,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
     write_legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
-    // If there is no room for all names, show every n-th one, where n is a power of two, because most machines have
-    // such a number of ranks.
+    // If there is no room for all names, show every n-th name. n is a power of two, because the number of ranks is a
+    // power of two on most machines.
     let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,
         _ => (3 * TEXT_HEIGHT).div_ceil(height / rows).next_power_of_two(),

@@ -28,7 +28,7 @@ const SCRIPT_SHA256: &str = include_str!("page.sha256");
 const MAX_SENTENCE_BYTES: usize = 1000;
 /// The maximum number of bytes in a name.
 const MAX_NAME_BYTES: usize = 300;
-/// The maximum number of outliers for which the first lines of the page say when they became outliers.
+/// The maximum number of outliers for which the first lines of the page state when they became outliers.
 const MAX_SINCE_SENTENCES: usize = 3;
 /// The maximum number of unreadable files that are listed, each with the reason.
 const MAX_UNREADABLE: usize = 200;
@@ -142,7 +142,7 @@ impl Page<'_> {
         }
     }
 
-    /// Returns a sentence that says when a rank became an outlier.
+    /// Returns a sentence that states when a rank became an outlier.
     fn format_since(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
         let words = history.description(&heat.columns)?;
         Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))

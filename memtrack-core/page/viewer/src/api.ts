@@ -11,11 +11,11 @@ export interface LiveBlock {
   /** Hexadecimal, with `0x`. */
   address: string;
   size: number;
-  /** Its free was requested and is not completed. */
+  /** Whether the block's free was requested but has not completed. */
   pending: boolean;
 }
 
-/** A label over the picture: its text, and where it is in the window. */
+/** A label over the picture: its text, and its position in the window. */
 export interface LabelBox {
   text: string;
   x: number;
@@ -35,9 +35,9 @@ export interface Api {
   devices(): string[];
   /** The number of events in a device's trace. */
   events(device: DeviceName): number;
-  /** Changes the state of the page; fulfilled when it is drawn. */
+  /** Changes the state of the page; fulfilled when the new state is drawn. */
   show(change: Show): Promise<void>;
-  /** Bytes of the blocks that are live after an event; -1: before the first. */
+  /** The bytes of the blocks that are live after an event; for event -1, before the first event. */
   allocatedAt(device: DeviceName, event: number): Promise<number>;
   /** The blocks that are live after an event, in the order in which they are stacked. */
   blocksAt(device: DeviceName, event: number): Promise<LiveBlock[]>;

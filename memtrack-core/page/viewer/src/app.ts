@@ -76,7 +76,7 @@ export class Page implements App {
     return this.show(this.linked());
   }
 
-  /** Returns the change that the URL requests, without a device that the file does not have. */
+  /** Returns the change that the URL requests. A device that the file does not have is ignored. */
   private linked(): Show {
     const {device, ...rest} = shown_by(location.hash);
     return this.devices.some(d => d.head.name === device) ? {device, ...rest} : rest;
@@ -153,7 +153,7 @@ export class Page implements App {
     const now = other ? this.devices[device]! : tables, events = now.head.events;
     const axis = this.axis_of(now, next.axis);
     if (other) {
-      // All devices have one clock: choosing another device keeps the time range, so that they can be compared.
+      // All devices share one clock. Choosing another device keeps the time range, so that devices can be compared.
       const same_time = !first && next.axis === 'time' && before.axis === 'time' && axis.clock !== null;
       const whole = !same_time || (before.from <= this.axis.from && before.to >= this.axis.to) || before.to <= axis.from || before.from >= axis.to;
       next.from = change.from ?? (whole ? axis.from : before.from);
@@ -166,7 +166,7 @@ export class Page implements App {
       next.filter = change.filter ?? (first ? next.filter : without_indices(next.filter));
       if (!change.color && next.color === 'category' && !now.head.categories.length) next.color = 'stack';
     } else if (next.axis !== before.axis) {
-      // The same events stay in the picture.
+      // Keep the same events in the picture.
       next.from = change.from ?? axis.at(this.axis.before(before.from) - (before.from <= this.axis.from ? 1 : 0));
       next.to = change.to ?? (before.to >= this.axis.to ? axis.to : axis.at(this.axis.before(before.to)));
     }
@@ -296,7 +296,7 @@ function same(a: unknown, b: unknown): boolean {
   return a === b || (typeof a === 'object' && JSON.stringify(a) === JSON.stringify(b));
 }
 
-/** Removes streams, pools and categories: they are indices into lists of one device. */
+/** Removes streams, pools and categories from a filter, because they are indices into the lists of one device. */
 function without_indices(filter: State['filter']): State['filter'] {
   const {streams: _s, pools: _p, categories: _c, ...rest} = filter;
   return rest;

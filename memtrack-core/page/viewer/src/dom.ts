@@ -24,7 +24,7 @@ export function css_color(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Sets a text if it differs: most texts stay the same from step to step. */
+/** Sets an element's text if it differs. Most texts stay the same from step to step. */
 export function set_text(element: HTMLElement, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }

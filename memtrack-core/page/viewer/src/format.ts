@@ -2,7 +2,7 @@
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-// Creating a formatter takes longer than all its uses.
+// Creating a formatter takes longer than all uses of it.
 const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
 const thousandths = new Intl.NumberFormat('en-US', {minimumFractionDigits: 3, maximumFractionDigits: 3});
 
@@ -38,7 +38,7 @@ export function hex(high: number, low: number): string {
   return '0x' + (high ? high.toString(16) + low.toString(16).padStart(8, '0') : low.toString(16));
 }
 
-/** Makes invisible characters of a name visible: control characters, directions, line ends. */
+/** Makes the invisible characters in a name visible: control characters, direction marks and line ends. */
 export function visible(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, c => {
     const code = c.charCodeAt(0);
@@ -51,7 +51,7 @@ export function plural(n: number, one: string, many = one + 's'): string {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
-/** Formats a part in percent of the whole, with one decimal. */
+/** Formats a part as a percentage of the whole, with one decimal. */
 export function share(part: number, whole: number): string {
   const percent = whole === 0 ? 0 : (part / whole) * 100;
   return percent > 0 && percent < 0.05 ? '< 0.1 %' : `${percent.toFixed(1)} %`;

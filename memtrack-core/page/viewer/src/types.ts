@@ -6,7 +6,7 @@ export interface Head {
   memtrack: string;
   name: string;
   view: ViewName;
-  /** Initially, only blocks that are live at the end are shown. */
+  /** Whether only blocks that are live at the end are shown initially. */
   kept: boolean;
   served: boolean;
   start_us: number;
@@ -33,7 +33,7 @@ export interface DeviceHead {
   categories: string[];
   /** Whether the categories were inferred, and are not in the file. */
   inferred: boolean;
-  /** The initial meaning of colours. */
+  /** The property of blocks that colours initially show. */
   color: 'category' | 'stack';
   capacity_bytes: number | null;
   first: {title: string; text: string; show: Show | null}[];
@@ -44,7 +44,9 @@ export interface DeviceHead {
 
 export type ViewName = 'timeline' | 'categories' | 'pools' | 'state' | 'segments' | 'flame' | 'settings';
 
-/** The argument of `window.memtrack.show`, and the content of a URL's fragment. Missing properties stay unchanged. */
+/**
+ * The argument of `window.memtrack.show`, and the content of a URL's fragment. The page keeps the values of missing properties.
+ */
 export interface Show {
   view?: ViewName;
   device?: string | number;
@@ -52,16 +54,16 @@ export interface Show {
   from?: number;
   to?: number;
   axis?: 'time' | 'step';
-  /** The selected event: the state after it is shown; -1: before the first. */
+  /** The selected event, after which the state is shown; -1: before the first event. */
   event?: number;
   /** The row of the pinned block. */
   block?: number | null;
   /** Search: a regular expression over frames, addresses, operators, categories and notes. */
   query?: string;
   filter?: Filter;
-  /** The meaning of colours. */
+  /** The property of blocks that colours show. */
   color?: ColorBy;
-  /** Hide blocks that do not match search and filter, rather than dim them. */
+  /** Whether to hide blocks that do not match search and filter, rather than dim them. */
   hide?: boolean;
   /** Range of bytes. */
   bottom?: number;
@@ -70,7 +72,7 @@ export interface Show {
 
 export type ColorBy = 'stack' | 'size' | 'stream' | 'pool' | 'category' | 'age';
 
-/** Conditions on blocks; a missing one matches all. */
+/** Conditions on blocks. A missing condition matches all blocks. */
 export interface Filter {
   min_bytes?: number;
   max_bytes?: number;
@@ -93,7 +95,7 @@ export interface Elements {
   readonly start: Int32Array;
   /** Event of the completed free; the number of events: live at the end. Live after event e: start <= e < end. */
   readonly end: Int32Array;
-  /** Event from which on the free is pending; >= end: never. */
+  /** The event from which the free is pending; >= end: never. */
   readonly pending: Int32Array;
   readonly size: Float64Array;
   readonly stack: Uint32Array;
@@ -123,7 +125,7 @@ export interface Events {
   readonly action: Uint8Array;
   /** Microseconds since the page's start, as in the file; empty without times. */
   readonly time: Float64Array;
-  /** The same, made non-decreasing for axes. */
+  /** The times in `time`, made non-decreasing for axes. */
   readonly axis: Float64Array;
   readonly stack: Uint32Array;
   readonly scope: Uint32Array;
@@ -152,11 +154,11 @@ export interface Texts {
   readonly frame_name: Uint32Array;
   readonly frame_file: Uint32Array;
   readonly frame_line: Float64Array;
-  /** 1: the frame only forwards a call. */
+  /** 1 if the frame only forwards a call. */
   readonly frame_noise: Uint8Array;
   /** Number of innermost frames of a stack that only perform the allocation. */
   readonly stack_skip: Uint32Array;
-  /** The line of the user's own code in each stack, a string; 0: none. */
+  /** The string number of each stack's line in the user's code; 0: none. */
   readonly stack_line: Uint32Array;
   /** Frames of stack s: `stack_frames[stack_from[s] .. stack_from[s + 1]]`, innermost first. */
   readonly stack_from: Uint32Array;
@@ -175,12 +177,15 @@ export interface Device {
   readonly blocks: Elements;
   /** Decodes the tables of the first picture. */
   load(): Promise<void>;
-  /** Non-decreasing positions of events on the axis of time: microseconds since the page's start; null without times. */
+  /** Non-decreasing positions of events on the time axis, in microseconds since the page's start; null without times. */
   readonly clock: Float64Array | null;
   events(): Promise<Events>;
   segments(): Promise<Elements>;
   bands(): Promise<Bands>;
-  /** Returns the rows of `elements` that are live after event e, in stack order. Costs one checkpoint and the live rows. */
+  /**
+   * Returns the rows of `elements` that are live after event e, in stack order. The time is proportional to one checkpoint plus
+   * the live rows.
+   */
   live_after(elements: Elements, event: number): Uint32Array;
 }
 
@@ -192,11 +197,11 @@ export interface App {
   readonly state: State;
   /** Whether the page has the dark theme. */
   readonly dark: boolean;
-  /** Changes the state and redraws what depends on it; fulfilled when it is drawn. */
+  /** Changes the state and redraws everything that depends on it; fulfilled when the new state is drawn. */
   show(change: Show): Promise<void>;
   /** Marks the current device's blocks that match search and filter; null: all. */
   readonly passing: Uint8Array | null;
-  /** Shows an item in the detail panel; with `pinned` it stays there. */
+  /** Shows an item in the detail panel; if `pinned`, the item stays there. */
   detail(what: Detail | null, pinned?: boolean): void;
 }
 
@@ -214,12 +219,12 @@ export interface SearchBar {
 
 export type Detail = {kind: 'block' | 'segment'; row: number} | {kind: 'event'; event: number} | {kind: 'text'; lines: string[]};
 
-/** The state of the page; a URL's fragment has the differences from the default. */
+/** The state of the page. A URL's fragment contains the differences from the default. */
 export interface State {
   view: ViewName;
   device: number;
   axis: 'time' | 'step';
-  /** In units of the axis. */
+  /** The visible range, in units of the axis. */
   from: number;
   to: number;
   /** Bytes at the bottom and the top of the picture. */
@@ -230,7 +235,7 @@ export interface State {
   query: string;
   filter: Filter;
   color: ColorBy;
-  /** Blocks that do not match search and filter are hidden, rather than dimmed. */
+  /** Whether blocks that do not match search and filter are hidden, rather than dimmed. */
   hide: boolean;
 }
 
@@ -249,11 +254,11 @@ export interface Hit {
 /** A view: created once, then shown and hidden. */
 export interface View {
   readonly element: HTMLElement;
-  /** Draws the state. `changed` has the properties that changed since the last call; the first time, all. */
+  /** Draws the state. `changed` contains the properties that changed since the last call; in the first call, all of them. */
   show(state: State, changed: Set<keyof State>): Promise<void> | void;
   /** Redraws after a change of the size or the theme. */
   resize(): void;
-  /** Handles a key that the page does not use itself; returns true if it was used. */
+  /** Handles a key that the page does not use itself; returns true if the view used the key. */
   key(event: KeyboardEvent): boolean;
   /** Returns the item at a point of the window. */
   hit(x: number, y: number): Hit | null;

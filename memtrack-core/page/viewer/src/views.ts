@@ -14,13 +14,13 @@ export {search_bar};
 /** A view's name, its title, and its key. */
 export type Tab = [name: ViewName, title: string, key: string];
 
-/** The tabs in their order. Keys are the same on pages without some of the tabs. */
+/** The tabs in their order. A tab has the same key on pages that lack other tabs. */
 const TABS: Tab[] = [
   ['timeline', 'Timeline', '1'], ['categories', 'Categories', '7'], ['pools', 'Pools', '2'], ['segments', 'Segments', '3'], ['state', 'State', '4'],
   ['flame', 'Flame graph', '5'], ['settings', 'Settings', '6'],
 ];
 
-/** Returns the tabs of a page. Categories have a tab only if the file has some, or if the page opens with that view. */
+/** Returns the tabs of a page. Categories have a tab only if the file contains any, or if the page opens with that view. */
 export function tabs_of(head: Head): Tab[] {
   return TABS.filter(([name]) => name !== 'categories' || head.view === name || head.devices.some(device => device.categories.length > 0));
 }

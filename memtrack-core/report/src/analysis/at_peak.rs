@@ -1,5 +1,5 @@
-//! Everything that was live at a device's peak, grouped by stack, largest first; `memtrack peak` prints it. The ranking
-//! comes from [`top`](super::top); this module adds the time of the peak and the complete stacks.
+//! The memory that was live at a device's peak, grouped by stack, largest first, as printed by `memtrack peak`. The
+//! ranking comes from [`top`](super::top); this module adds the time of the peak and the complete stacks.
 
 use super::estimate::Estimate;
 use super::layout::{Layout, MIN_NAME_CHARS};
@@ -59,7 +59,7 @@ pub struct AtPeak {
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub error: Estimate,
-    /// Whether the number is inexact because small blocks were sampled.
+    /// Whether [`Self::requested_bytes`] is inexact because small blocks were sampled.
     pub estimated: bool,
     /// Reserved bytes at the peak; 0 if the snapshot has no segments.
     pub reserved_bytes: u64,
@@ -81,7 +81,7 @@ impl AtPeak {
         Self::find_with(snapshot, symbols, device, kind, &TopOptions::new().limit(limit))
     }
 
-    /// Finds the peak of `device` with the given options, except that their moment is ignored.
+    /// Finds the peak of `device` using `options`. The moment in the options is ignored.
     pub fn find_with(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -145,7 +145,7 @@ impl AtPeak {
         Some(known.into_iter().chain(unknown).map(part).collect::<Vec<_>>().join(", "))
     }
 
-    /// Formats when the peak was reached: after which event and, if the file records times, how many seconds in.
+    /// Formats the moment of the peak: the event that reached it and, if the file records times, the time in seconds.
     pub(super) fn format_when(&self) -> String {
         let Some(event) = self.event else { return "before the first event".to_owned() };
         let counted = if self.error.counted { "counted " } else { "" };

@@ -1,5 +1,6 @@
-//! Attribution of allocations to operators: an allocation belongs to the operator whose scope was open or, if there was
-//! none, to the operator that the stack names. Every report uses the same [`Attributor`] so that rows and totals agree.
+//! Attribution of allocations to operators: an allocation belongs to the operator whose scope was open or, if no
+//! operator's scope was open, to the operator named by the stack. Every report uses the same [`Attributor`] so that
+//! rows and totals agree.
 
 use super::framework_operators::Patterns;
 use super::torch_stacks::TorchStack;
@@ -69,8 +70,8 @@ struct StackNames {
     torch: TorchStack,
 }
 
-/// Names the operator, phase and modules of an allocation from its scope or, failing that, from its stack. What each
-/// distinct stack reveals is cached.
+/// A lookup for the operator, phase and modules of allocations, which come from the scope or, failing that, from the
+/// stack. The names inferred from each distinct stack are cached.
 #[derive(Debug)]
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
@@ -87,10 +88,10 @@ impl<'a> Attributor<'a> {
         Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
-    /// Returns the operator of an event in `scope` with `stack`, and the source of its name. Names look like
-    /// `encoder.forward.matmul`; if the name comes from the stack, like `encoder.forward.candle.matmul` or
-    /// `backward.aten::mm`; and if the operator is unknown, like `encoder.forward.(no operator)`. Outside of modules
-    /// and phases, the name has no prefix.
+    /// Returns the operator of an event in `scope` with `stack`, and the source of its name. A name from a scope looks
+    /// like `encoder.forward.matmul`. A name from the stack looks like `encoder.forward.candle.matmul` or
+    /// `backward.aten::mm`. If the operator is unknown, the name looks like `encoder.forward.(no operator)`. Outside of
+    /// modules and phases, the name has no prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if place.operator.is_some() {
@@ -142,8 +143,8 @@ pub const OUTSIDE_MODULES: &str = "(outside modules)";
 /// The operator name for memory that is older than the recording.
 pub const OLDER_MEMORY: &str = super::top::rows::OLDER_BLOCKS;
 
-/// Returns the operator of memory that was allocated at `place`, named as by [`Attributor::operator`]; `from_stack` is
-/// the operator and the phase inferred from the stack.
+/// Returns the operator of memory that was allocated at `place`, in the format of [`Attributor::operator`];
+/// `from_stack` is the operator and the phase inferred from the stack.
 pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
         return (format_row_name(&name), Source::Annotated);
@@ -154,14 +155,14 @@ pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<
         None if phase.is_some() => ("(no operator)", Source::Unattributed),
         None => ("(unattributed)", Source::Unattributed),
     };
-    // The modules from a stack are source lines. Including them here would turn each call site into an operator of its
-    // own.
+    // The modules from a stack are source lines. Including them here would turn each call site into a separate
+    // operator.
     let prefix = if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
     (format_row_name(&format!("{prefix}.{operator}")), source)
 }
 
-/// Returns the module of memory that was allocated at `place`, named as by [`Attributor::module`]; `None` outside of
-/// modules and phases.
+/// Returns the module of memory that was allocated at `place`, in the format of [`Attributor::module`]; `None` outside
+/// of modules and phases.
 pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
     if !place.modules.is_empty() {
         return Some(format_row_name(&place.module_path()));
@@ -209,12 +210,12 @@ impl EventNames {
         self.names.is_empty()
     }
 
-    /// Returns the operator of the allocation in this row.
+    /// Returns the operator of the allocation in this row; `None` if the row is not an allocation.
     pub fn operator(&self, row: usize) -> Option<&str> {
         self.name(row, 0)
     }
 
-    /// Returns the module of the allocation in this row.
+    /// Returns the module of the allocation in this row; `None` if the row is not an allocation.
     pub fn module(&self, row: usize) -> Option<&str> {
         self.name(row, 1)
     }

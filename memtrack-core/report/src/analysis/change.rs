@@ -15,7 +15,7 @@ pub struct Amount {
 
 impl Amount {
     pub(in crate::analysis) fn new(value: u64, error: Estimate) -> Self {
-        // The estimate may differ from `value` by rounding only; an exact number is the integer itself.
+        // The estimate can differ from `value`, but only by rounding. For an exact number, use the integer itself.
         let error = if error.is_exact() { Estimate::exact(value as f64) } else { error };
         Self { value, error }
     }

@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns a set of limits in which none is set.
+    /// Returns limits that are all unset.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -174,7 +174,7 @@ impl Measurements {
             let (lifetimes, device) = (lifetimes(snapshot, id), snapshot.ordinal(id));
             found.names.insert(device, snapshot.device_name(id));
             let precision = Precision::of(snapshot, id, &lifetimes);
-            // By the recorder's own count, memory that was allocated and never freed is certain to be held.
+            // The recorder's net count (all allocations minus all frees) is a lower bound on the memory that is held.
             let estimated = is_estimate(snapshot, id, &lifetimes);
             let certain =
                 if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
@@ -240,8 +240,8 @@ impl Measurements {
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Returns why one of the limits cannot be checked at all because the file lacks the data, in which case a gate
-    /// must not pass; `None` if all limits can be checked.
+    /// Returns the reason why a limit cannot be checked, which is that the file lacks the necessary data; `None` if all
+    /// limits can be checked. If there is a reason, a gate must not pass.
     pub fn unchecked_reason(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.stored_items) {
             (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
@@ -286,7 +286,7 @@ impl Measurements {
         for (_, found, name) in
             judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
         {
-            // The caveat about the missing end of the recording covers this number.
+            // The caveat about the missing end of the recording already covers this number.
             if found.error.high.is_infinite() && !found.error.counted {
                 continue;
             }

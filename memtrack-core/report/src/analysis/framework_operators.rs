@@ -3,7 +3,7 @@
 //!
 //! A pattern is matched against a function's plain path ([`plain_path`]), and `*` stands for any characters. There are
 //! three groups of patterns: the user's patterns, the tensor libraries, and the layers below them. They are tried in
-//! this order, and the first group that matches any frame of the stack decides.
+//! this order, and the first group that matches any frame of the stack determines the name.
 //!
 //! A library's operator is the function that the user of the library calls: the innermost function that is an operator
 //! on tensors (`Library::operators`) or, if operators call one another, the outermost of them. So `Tensor::sqrt`, a
@@ -16,8 +16,8 @@
 //! function's crate.
 //!
 //! The layers below the libraries (cudarc, cust, cubecl and allocation functions) only show how memory was obtained, so
-//! the operator is named after the first function outside of them, as in `my_crate.scores`. Only if there is no such
-//! function is it named after the layer itself.
+//! the operator is named after the first function outside of them, as in `my_crate.scores`. If there is no such
+//! function, the operator is named after the layer itself.
 
 use super::trim::is_plumbing;
 use memtrack_model::Frame;
@@ -205,7 +205,7 @@ impl Patterns {
         };
         let (place, name) =
             functions.iter().enumerate().find_map(|(place, function)| Some((place, layer(function)?)))?;
-        // A name without a crate is a C function or the program's entry point.
+        // A path without a crate is that of a C function or of the program's entry point.
         let is_informative = |function: &&Function<'_>| {
             function.path.contains("::") && layer(function).is_none() && !is_plumbing(function.raw)
         };
@@ -299,7 +299,7 @@ fn find_operator(library: &Library, functions: &[Function<'_>], place: usize) ->
                 && found.is_none()
                 && any_matches(library.internal, &functions[place].path)
             {
-                // Code outside the library that runs a backend's closures.
+                // Skip code outside the library that runs a backend's closures.
                 continue;
             }
             break;
@@ -340,7 +340,7 @@ impl Library {
     }
 }
 
-/// Returns the type that a method belongs to, if the path is a method's.
+/// Returns the type to which a method belongs; `None` if the path is not that of a method.
 fn type_of_method(path: &str) -> Option<&str> {
     path.rsplit("::").nth(1).filter(|segment| segment.starts_with(char::is_uppercase))
 }
@@ -357,7 +357,8 @@ fn operator_name(path: &str, library: Option<&str>) -> String {
 pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // Where to resume, with the star matching one more character, if the text after the last star does not match.
+    // The positions from which to retry if the text after the last star does not match. The star then matches one more
+    // character.
     let mut retry = None;
     while t < text.len() {
         if glob.get(g) == Some(&b'*') {

@@ -1,11 +1,11 @@
 //! The stacks of blocks for which the trace contains only the free. A free event carries either its own stack or, if
 //! stacks were captured only for allocations (PyTorch's context `alloc`, memtrack's default), the stack of the block's
-//! allocation. A recording states which it is; for a PyTorch file, it is inferred from the blocks whose allocation and
-//! free are both in the trace.
+//! allocation. A recording states which of the two its frees carry. For a PyTorch file, this is inferred from the
+//! blocks whose allocation and free are both in the trace.
 //!
-//! **How is it inferred for a PyTorch file?** A single block whose free and allocation have different stacks proves
-//! that frees carry their own stacks. If there is no such block, and eight distinct stacks are the same at allocation
-//! and free, frees are taken to carry the stacks of allocations.
+//! **How are the stacks of frees classified in a PyTorch file?** A single block whose free and allocation have
+//! different stacks proves that frees carry their own stacks. If there is no such block, and eight distinct stacks are
+//! the same at allocation and free, frees are taken to carry the stacks of allocations.
 
 use super::lifetimes::Lifetime;
 use memtrack_model::event::{Action, StackId};
@@ -13,21 +13,22 @@ use memtrack_model::snapshot::Snapshot;
 use std::collections::HashSet;
 
 /// The number of distinct stacks that must be the same at allocation and free before frees are taken to carry the
-/// stacks of allocations. With fewer, each line may just happen to free its own allocations.
+/// stacks of allocations. With fewer, the stacks might only be the same because each of these lines frees the blocks
+/// that it allocated.
 const MIN_EQUAL_STACKS: usize = 8;
 
-/// Whose stacks the free events carry.
+/// The origin of the stacks that free events carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FreeStacks {
     /// The stacks of the frees themselves.
     OfFrees,
     /// The stacks of the blocks' allocations.
     OfAllocations,
-    /// It is unknown whose stacks they are.
+    /// The origin of the stacks is unknown.
     Unknown,
 }
 
-/// The free events of one device, and whose stacks they carry.
+/// The free events of one device, and the origin of their stacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frees<'a> {
     snapshot: &'a Snapshot,
@@ -35,7 +36,7 @@ pub(super) struct Frees<'a> {
 }
 
 impl<'a> Frees<'a> {
-    /// Determines whose stacks the frees carry on the device that `lifetimes` belong to.
+    /// Determines the origin of the stacks that frees carry on a device; `lifetimes` are those of the device's blocks.
     pub(super) fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         let carried = match (snapshot.pytorch.is_some(), &snapshot.meta.context[..]) {
             (true, _) => infer_free_stacks(snapshot, lifetimes),

@@ -1,4 +1,4 @@
-//! How much of stacks and names is shown in textual reports. C++ function names can fill pages, so if a name does not
+//! Limits on the stacks and names shown in textual reports. C++ function names can fill pages, so if a name does not
 //! fit, the parameters are omitted first, then the template arguments, and finally the middle of the name.
 
 use memtrack_model::units::shorten_middle;
@@ -56,12 +56,12 @@ impl From<Option<usize>> for Layout {
     }
 }
 
-/// The width at which text is no longer wrapped. Output this wide may go to a file, whose readers expect complete
-/// lines.
+/// The width at which text is no longer wrapped. Output this wide might be written to a file, in which lines should not
+/// be split.
 const MAX_WRAP_WIDTH: usize = 120;
 
-/// Wraps a text at spaces into lines of at most `width` characters, indenting continuation lines. Does nothing if
-/// `width` is at least a page.
+/// Wraps a text at spaces into lines of at most `width` characters, indenting continuation lines. Returns the text
+/// unchanged if `width` is `None` or at least `MAX_WRAP_WIDTH`.
 pub(super) fn wrap(text: &str, width: Option<usize>) -> String {
     let Some(width) = width.filter(|&width| width < MAX_WRAP_WIDTH) else { return text.to_owned() };
     let mut wrapped = String::with_capacity(text.len());
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_cut_before_template_arguments_and_those_before_letters() {
+    fn parameters_are_cut_first_then_template_arguments_then_letters() {
         let name =
             "at::(anonymous namespace)::wrap<std::vector<at::Tensor>, long>::call(at::Tensor const&, long)";
         for (room, short) in [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_wrap_between_words_where_page_does_not_fit() {
+    fn lines_too_long_for_width_wrap_between_words() {
         let text = "peak +1.0 MiB: train.py:14 softmax\n\nUnchanged: 1 group.\n";
         assert_eq!(wrap(text, Some(20)), "peak +1.0 MiB:\n  train.py:14\n  softmax\n\nUnchanged: 1 group.\n");
         assert_eq!(wrap(text, Some(MAX_WRAP_WIDTH)), text);

@@ -12,9 +12,9 @@ pub enum Moment {
     Reserved(Option<usize>),
     /// The moment after the last event.
     End,
-    /// The moment when memory last ran out, in this row.
+    /// The moment when memory last ran out, given by the row of the event.
     Oom(usize),
-    /// The moment after the event with this number in the device's trace, which is in this row.
+    /// The moment after an event, given by its number in the device's trace and by its row.
     Event(usize, usize),
 }
 
@@ -49,7 +49,7 @@ impl Moment {
     }
 
     /// Returns the row of the last event up to this moment, or `None` if the moment is before the first event. Also
-    /// returns `None` for the peak, whose row is found by [`Peak`](super::peak::Peak).
+    /// returns `None` for the peak, because only [`Peak`](super::peak::Peak) can determine that row.
     pub fn row(self) -> Option<usize> {
         match self {
             Self::Peak => None,

@@ -2,10 +2,9 @@
 //! sampled blocks are estimates. All reports take the heap's memory at the end from [`counted_at_end`]; [`net`] only
 //! provides a lower bound on the retained memory, which `check` compares with its limit.
 //!
-//! **When is the count not used?** It is not used if it is less than the blocks that were recorded individually,
-//! because then an unknown amount of memory from before the recording was freed as well; the estimate is reported
-//! instead. Even if a ranking has only one row, the count is not assigned to it, because blocks that were never sampled
-//! may belong to other rows.
+//! **When is the count not used?** If the count is less than the sum of the individually recorded blocks, an unknown
+//! amount of memory from before the recording was freed too, so the estimate is reported instead. A ranking with only
+//! one row does not assign the count to that row, because blocks that were never sampled may belong to other rows.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};

@@ -31,7 +31,7 @@ impl Origin {
     }
 }
 
-/// Finds the origins of the blocks of one device.
+/// A lookup for the origins of the blocks of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct Origins<'a> {
     snapshot: &'a Snapshot,
@@ -39,7 +39,7 @@ pub struct Origins<'a> {
 }
 
 impl<'a> Origins<'a> {
-    /// Creates a lookup for the device that these lifetimes belong to.
+    /// Creates a lookup for the blocks of one device, which have these lifetimes.
     pub fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         Self { snapshot, frees: Frees::of(snapshot, lifetimes) }
     }

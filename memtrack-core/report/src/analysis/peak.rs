@@ -14,9 +14,10 @@ use serde::Serialize;
 /// A device's highest total of live bytes, and the moment when it was first reached.
 ///
 /// For a heap whose small blocks were sampled, the highest of many estimates is unreliable, because it is usually the
-/// one with the largest error. So the moment is the one at which the recorder's own count was highest, and the number
-/// is that count, which is a lower bound on the peak. In files without such a count, the moment is the one with the
-/// highest lower bound, and the interval allows for the number of moments that were compared.
+/// one with the largest error. Therefore, the moment of the peak is the one at which the recorder's own count was
+/// highest, and [`Self::bytes`] is this count, which is a lower bound on the peak. In files without such a count, the
+/// moment is the one with the highest lower bound, and the interval of [`Self::error`] is wide enough for the number of
+/// moments that were compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Peak {
@@ -33,13 +34,13 @@ pub struct Peak {
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted.
     pub since: Since,
-    /// Whether the number is inexact because small blocks were sampled.
+    /// Whether [`Self::bytes`] is inexact because small blocks were sampled.
     pub estimated: bool,
-    /// The error of the number. The interval contains the height of the peak, whenever the peak was. It has no upper
-    /// bound if the recording is incomplete.
+    /// The error of [`Self::bytes`]. The interval contains the height of the peak, even if the true peak was at another
+    /// moment. It has no upper bound if the recording is incomplete.
     pub error: Estimate,
-    /// Like `error`, but for the recorded part of an incomplete recording: until its end, live bytes never exceeded
-    /// this upper bound.
+    /// Like `error`, but only for the time up to the last recorded event. Until then, live bytes never exceeded the
+    /// upper bound of this interval.
     pub(in crate::analysis) recorded: Estimate,
 }
 
@@ -48,7 +49,7 @@ pub struct Peak {
 struct Level {
     bytes: f64,
     row: Option<usize>,
-    /// The time, if it is known more precisely than the row tells.
+    /// The time in ticks, if it is known more precisely than from the event in the row.
     ticks: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ impl Peak {
         }
     }
 
-    /// Returns whether the number is the recorder's count, which means that the peak may have been higher.
+    /// Returns whether [`Self::bytes`] is the recorder's count, which means that the peak may have been higher.
     pub(super) fn is_counted(&self) -> bool {
         self.error.counted
     }
@@ -193,7 +194,8 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
     });
     let mut reached: Vec<Level> = Vec::new();
     let mut high = 0.0_f64;
-    // The row after which nothing was counted; `Some(None)` if nothing was counted from the start.
+    // The row after which nothing was counted; `Some(None)` if nothing was counted at all, and `None` if the whole
+    // trace was counted.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Before the recorder's first reading, every block was recorded.
@@ -212,7 +214,7 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
     }
     let guess = unknown_from.map(|from| find_highest_certain_level(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
-        // The estimate competes with its lower bound.
+        // The estimate is compared with the other levels by its lower bound.
         reached.push(Level { bytes: error.low, ..*guess });
         high = high.max(error.high);
     }

@@ -59,13 +59,14 @@ fn reserved_levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item 
 pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
     // Segments of pinned host memory may also be listed among the device segments.
-    let on_the_host = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
-    pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
+    let has_host_segments = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
+    pytorch.list_only || pytorch.has(Key::Segments) || has_host_segments
 }
 
 /// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing.
-/// PyTorch's memory profiles and memtrack's snapshots of operator traces have categories, and their segments only show
-/// where blocks were seen: they do not come from segment events, and their sizes were not counted.
+/// PyTorch's memory profiles and memtrack's snapshots of operator traces, which have categories, do not contain
+/// reserved memory either. Their segments only show where blocks were seen: they do not come from segment events, and
+/// their sizes were not counted.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED_KEYS: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
@@ -97,7 +98,7 @@ pub(super) fn reserved_at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-/// Returns by how many bytes the event in `row` changed the reserved memory.
+/// Returns the change in reserved bytes caused by the event in `row`; negative if memory was released.
 pub(super) fn reserved_change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {

@@ -127,7 +127,7 @@ impl<'a> ParsedFrame<'a> {
     }
 }
 
-/// Returns the phase that this frame starts: backward or optimizer.
+/// Returns the phase that this frame starts, which is backward or optimizer; `None` if it starts neither.
 pub fn phase_of(line: &ParsedFrame<'_>) -> Option<Phase> {
     let backward = is_autograd(line.function)
         || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))

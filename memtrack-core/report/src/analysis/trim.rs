@@ -6,7 +6,7 @@ use memtrack_model::Frame;
 use memtrack_model::paths::with_slashes;
 use memtrack_symbols::names::plain_path;
 
-/// Crates whose functions only perform an allocation if they are the innermost frames.
+/// Crates whose functions, if they are the innermost frames, do nothing but perform an allocation.
 const ALLOCATION_CRATES: [&str; 12] = [
     "memtrack_core",
     "memtrack_recorder",
@@ -140,7 +140,7 @@ const FORWARDING_PYTHON_FUNCTIONS: [(&str, &str); 4] = [
     ("torch/utils/_contextlib.py", "decorate_context"),
 ];
 
-/// Returns whether a frame only forwards a call and so tells a reader nothing.
+/// Returns whether a frame only forwards a call and is therefore uninformative.
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
@@ -156,8 +156,7 @@ pub fn is_internal(frame: &Frame) -> bool {
         || is_plumbing(function)
 }
 
-/// Returns the frames starting at the first one that does more than perform an allocation, or all frames if there is
-/// none.
+/// Returns the frames starting at the first one that does more than perform an allocation, or all frames if none does.
 pub fn informative_frames(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);

@@ -8,7 +8,7 @@ import type {BandPicture} from './picture.ts';
 
 /** The height that a name needs in a band, and the space at its sides, in CSS pixels. */
 const NAME_HEIGHT = 15, ROOM = 10;
-/** Distance between tried positions of a name. */
+/** The distance between the positions that are tried for a name. */
 const STRIDE = 12;
 
 /** Returns the lower and upper edge of a band with both layers at a sample, in bytes. */
@@ -16,13 +16,13 @@ function edges(picture: BandPicture, sample: number, band: number): [from: numbe
   return [picture.extent(sample, 2 * band).from, picture.extent(sample, 2 * band + 1).to];
 }
 
-/** Returns the middle of the largest part of a band that has room for a name of this width; null: none has. */
+/** Returns the middle of the largest part of a band that has room for a name of this width; null: no part has. */
 export function name_position(picture: BandPicture, band: number, width: number, x: (sample: number) => number, y: (bytes: number) => number, height: number): {x: number; y: number} | null {
   const n = picture.frame.sample_count;
   let best: {x: number; y: number} | null = null, score = 0;
   for (let s = 0; s < n;) {
     let low = height, high = 0, t = s;
-    // More width than three names does not make the name easier to find.
+    // A part wider than three names does not make the name easier to find.
     for (; t < n && x(t) - x(s) < 3 * width; t++) {
       const [from, to] = edges(picture, t, band);
       low = Math.min(low, y(from));
@@ -40,7 +40,7 @@ export function name_position(picture: BandPicture, band: number, width: number,
   return best;
 }
 
-/** Draws the name of a band inside it, unless another label is there. */
+/** Draws the name of a band inside the band, unless another label is there. */
 export function draw_name(area: Area, labels: Labels, name: string, at: {x: number; y: number}, color: Rgb): void {
   labels.defer(Rank.BandName, () => {
     const width = labels.width_of(visible(name));

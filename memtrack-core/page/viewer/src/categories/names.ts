@@ -7,7 +7,7 @@
 import {escaped} from '../search/query.ts';
 import {QUALITATIVE, parse, type Rgb} from '../timeline/rgb.ts';
 
-/** Name in snapshots, colour, and the colour on a dark page, which is lighter where the first would be invisible. */
+/** The name in snapshots, the colour, and the colour on a dark page, which is lighter if the first would be invisible there. */
 const KNOWN: readonly [name: string, color: string, on_dark: string][] = [
   ['parameter', '#006400', '#2f9e44'],
   ['optimizer_state', '#daa520', '#daa520'],

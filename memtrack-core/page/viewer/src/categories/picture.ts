@@ -1,4 +1,4 @@
-// The bands of one picture: for each column of pixels the drawn event, and the height of each layer after it.
+// The bands of one picture: for each column of pixels, the drawn event and the height of each layer after that event.
 
 import type {Axis} from '../timeline/axis.ts';
 import {choose_events, Frame, type Window} from '../timeline/frame.ts';
@@ -56,7 +56,7 @@ export class BandPicture {
     return {from: layer ? this.tops[at - 1]! : 0, to: this.tops[at]!};
   }
 
-  /** Returns the layer at a height in bytes of a sample; null: above all layers. */
+  /** Returns the layer at a height in bytes at a sample; null: above all layers. */
   layer_at(sample: number, bytes: number): number | null {
     for (let l = 0; l < this.series.length; l++) if (bytes < this.tops[sample * this.series.length + l]!) return l;
     return null;

@@ -1,4 +1,4 @@
-// The bytes of each layer of a stack after each event. A layer is stored as its changes: their number depends on the blocks
+// The bytes of each layer of a stack after each event. A layer is stored as its changes, whose number depends on the blocks
 // that begin and end, not on the number of layers.
 
 import type {Elements} from '../types.ts';
@@ -52,7 +52,7 @@ export function level_after({event, level}: Series, now: number): number {
   return low ? level[low - 1]! : 0;
 }
 
-/** Returns the largest sum of several layers, and the first event after which they have it. */
+/** Returns the largest sum of several layers, and the first event after which the sum is reached. */
 export function peak_of(layers: readonly Series[]): {event: number; bytes: number} {
   const at = layers.map(() => 0);
   let bytes = 0, event = -1, sum = 0;

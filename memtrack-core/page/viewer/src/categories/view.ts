@@ -42,7 +42,7 @@ export class CategoryView extends Plot {
   private bands_shown: BandPicture | null = null;
   private palette: Palette | null = null;
   private color_of = new Uint8Array(0);
-  /** Whether some band has a pale part. */
+  /** Whether any band has a pale part. */
   private has_pale = false;
   private names_at: ({x: number; y: number} | null)[] = [];
   private pointed: Pointed | null = null;
@@ -87,7 +87,7 @@ export class CategoryView extends Plot {
     bands.forEach((band, i) => band.values.forEach(value => { band_of[value] = i; }));
     for (const value of wanted ?? []) shown[value] = 1;
     this.has_pale = false;
-    // Blocks that do not match search and filter are hidden if the user wants that, else a paler part of their band.
+    // Blocks that do not match search and filter are either hidden, if the user chose that, or a paler part of their band.
     const layer = new Uint8Array(blocks.count), visible_rows = wanted || (passing && state.hide) ? new Uint8Array(blocks.count) : null;
     for (let row = 0; row < blocks.count; row++) {
       const value = blocks.category[row]!, pale = passing !== null && !passing[row] && shown[value]! > 0;
@@ -217,7 +217,7 @@ export class CategoryView extends Plot {
     const at = this.inside(x, y), picture = this.bands_shown;
     if (!at || !picture?.frame.spans) return null;
     const {frame} = picture, {bottom, top, height} = frame.window, sample = frame.span_at(Math.floor(at.x * this.ratio));
-    // The middle of the pixel: the picture has no finer resolution.
+    // Use the middle of the pixel, because the picture has no finer resolution.
     const layer = picture.layer_at(sample, bottom + ((height - Math.floor(at.y * this.ratio) - 0.5) / height) * (top - bottom));
     return {...at, event: frame.span_event[sample]!, band: layer === null ? null : layer >> 1};
   }
@@ -260,13 +260,14 @@ export class CategoryView extends Plot {
     const found = this.under(event.clientX, event.clientY);
     if (!found) return;
     const x = event.clientX - this.picture.getBoundingClientRect().left, {from, to} = this.ranges();
-    // The column may represent many events; the clicked band exists after the drawn one, but maybe not after the exact one.
+    // The column may represent many events. The clicked band exists after the drawn event, but perhaps not after the exact
+    // event.
     const exact = this.axis.event_at(from + ((to - from) * x) / this.width);
     if (found.band === null) void this.page.show({event: exact});
     else void this.find(found.band, this.bytes_after(exact)[found.band] ? exact : found.event);
   }
 
-  /** Searches for the blocks of a band; the second time, clears the search. */
+  /** Searches for the blocks of a band. If the page already shows that search, clears it. */
   private async find(band: number, event: number): Promise<void> {
     const {query} = this.known![band]!;
     await this.page.show({event, query: this.page.state.query === query ? '' : query});
@@ -287,7 +288,7 @@ export class CategoryView extends Plot {
 
   private toggle(band: number): void {
     const on = this.on.map((was, i) => (i === band ? !was : was));
-    // When the last band is hidden, all are shown again.
+    // When the last band is hidden, show all bands again.
     this.show_only(on.every(Boolean) || !on.some(Boolean) ? null : this.values_of(i => on[i]!));
   }
 

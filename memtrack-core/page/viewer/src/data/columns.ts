@@ -3,7 +3,7 @@
 
 const utf8 = new TextDecoder();
 
-/** Reads columns from the bytes of an unpacked section, in their order. */
+/** A reader of the columns in an unpacked section, in their order. */
 export class Reader {
   private at = 0;
   constructor(private readonly bytes: Uint8Array) {}
@@ -20,7 +20,7 @@ export class Reader {
     return this.bytes.subarray(from, this.at);
   }
 
-  /** Values of up to 53 bits; larger ones lose their low bits. */
+  /** Reads values of up to 53 bits. Larger values lose their low bits. */
   varint(count: number): Float64Array {
     const out = new Float64Array(count), bytes = this.bytes;
     let at = this.at;
@@ -37,7 +37,7 @@ export class Reader {
     return out;
   }
 
-  /** Values of up to 32 bits. */
+  /** Reads values of up to 32 bits. */
   varint32(count: number): Uint32Array {
     const out = new Uint32Array(count), bytes = this.bytes;
     let at = this.at;
@@ -54,7 +54,7 @@ export class Reader {
     return out;
   }
 
-  /** As `varint32`, in the 16 or 8 bits that the values of a column need. */
+  /** Reads values like `varint32`, but into the 16 or 8 bits that the values of a column need. */
   varint_into<T extends Uint16Array | Uint8Array>(out: T): T {
     const bytes = this.bytes, count = out.length;
     let at = this.at;
@@ -71,7 +71,7 @@ export class Reader {
     return out;
   }
 
-  /** Signed values whose differences fit 32 bits each. */
+  /** Reads signed values whose differences fit in 32 bits each. */
   delta32(count: number): Int32Array {
     const out = new Int32Array(count), bytes = this.bytes;
     let at = this.at, sum = 0;
@@ -89,7 +89,7 @@ export class Reader {
     return out;
   }
 
-  /** Signed values of up to 53 bits. */
+  /** Reads signed values of up to 53 bits. */
   delta(count: number): Float64Array {
     const out = new Float64Array(count), bytes = this.bytes;
     let at = this.at, sum = 0;
@@ -110,7 +110,7 @@ export class Reader {
     return out;
   }
 
-  /** Unsigned values of 64 bits in two halves; sums wrap. */
+  /** Reads unsigned 64-bit values in two halves. Sums wrap. */
   delta64(count: number): {low: Uint32Array; high: Uint32Array} {
     const low = new Uint32Array(count), high = new Uint32Array(count), bytes = this.bytes;
     let at = this.at, sum_low = 0, sum_high = 0;

@@ -36,7 +36,7 @@ export function decode_elements(bytes: Uint8Array, columns: Map<string, number>,
   };
 }
 
-/** Notes as columns: nearly every block may have one, so objects are created only on request. */
+/** Notes as columns. Nearly every block may have a note, so objects are created only on request. */
 class NoteColumns implements Notes {
   constructor(private readonly rows: Int32Array, private readonly texts: Uint32Array) {}
 
@@ -88,8 +88,8 @@ export function rows_until(start: Int32Array, event: number): number {
 }
 
 /**
- * Finds the live rows after any event, from checkpoints: lists of live rows. Their distance is at least their length, so that
- * all of them together are no longer than the trace.
+ * Checkpoints from which the live rows after any event are found. Each is a list of live rows. The distance from a list to the
+ * next is at least the length of the list, so that all lists together are no longer than the trace.
  */
 export class Checkpoints {
   private readonly events: number[] = [-1];
@@ -101,7 +101,10 @@ export class Checkpoints {
     this.lists = [this.step(new Uint32Array(0), -2, -1)];
   }
 
-  /** Returns the rows that are live after an event, in increasing order. Costs one checkpoint and the rows that began since. */
+  /**
+   * Returns the rows that are live after an event, in increasing order. The time is proportional to one checkpoint plus the
+   * rows that began since then.
+   */
   live_after(event: number): Uint32Array {
     event = Math.max(-1, Math.min(event, this.last_event));
     this.extend_to(event);

@@ -3,7 +3,7 @@
 import {NONE, type Elements, type Events} from '../types.ts';
 import {Reader} from './columns.ts';
 
-/** Decodes the times of a section `events`; null: it has none. */
+/** Decodes the times in a section `events`; null: the section has none. */
 export function decode_times(bytes: Uint8Array, columns: Map<string, number>): Float64Array | null {
   if (!columns.has('time')) return null;
   const reader = new Reader(bytes);
@@ -11,7 +11,9 @@ export function decode_times(bytes: Uint8Array, columns: Map<string, number>): F
   return reader.delta(columns.get('time')!);
 }
 
-/** Returns the times made non-decreasing: an axis needs an order, and events of other threads may be recorded a little late. */
+/**
+ * Returns the times, made non-decreasing. An axis needs an order, and events of other threads may be recorded a little late.
+ */
 export function nondecreasing(time: Float64Array): Float64Array {
   const axis = time.slice();
   for (let i = 1; i < axis.length; i++) if (axis[i]! < axis[i - 1]!) axis[i] = axis[i - 1]!;

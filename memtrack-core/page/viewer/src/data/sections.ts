@@ -6,7 +6,7 @@ interface FromBase64 {
   fromBase64?(text: string): Uint8Array<ArrayBuffer>;
 }
 
-/** Returns a message about a feature that the browser lacks; null: it has all. */
+/** Returns a message about a feature that the browser lacks; null: the browser has all of them. */
 export function missing_feature(): string | null {
   if (typeof DecompressionStream === 'undefined')
     return 'This browser cannot unpack the page’s tables (it has no DecompressionStream). Firefox 113, Chrome 103, Safari 16.4 and later can.';
@@ -24,7 +24,7 @@ export class Sections {
     return this.requests[section] ??= this.load(section);
   }
 
-  /** Releases a section that is decoded. */
+  /** Releases a section that has been decoded. */
   drop(section: number): void {
     this.requests[section] = undefined;
   }
@@ -70,7 +70,7 @@ function embedded(section: number): Uint8Array<ArrayBuffer> {
 export async function inflate(packed: Uint8Array<ArrayBuffer>, length: number): Promise<Uint8Array> {
   const stream = new DecompressionStream('deflate-raw');
   const writer = stream.writable.getWriter();
-  // The reader reports rejections too; here they would be reported twice.
+  // The reader reports rejections too, so ignore them here.
   writer.write(packed).catch(() => {});
   writer.close().catch(() => {});
   const reader = stream.readable.getReader(), out = new Uint8Array(length);

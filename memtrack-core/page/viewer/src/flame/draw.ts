@@ -17,7 +17,7 @@ export interface Look {
   found(node: number): boolean;
 }
 
-/** Nodes that are narrower, in pixels, are not drawn, nor are their descendants. */
+/** The minimum width in pixels of a drawn node. The descendants of narrower nodes are not drawn either. */
 const MIN_WIDTH = 0.7;
 
 /** Positions of nodes when `focus` fills the width; nodes outside it, other than its callers, have none. */
@@ -98,7 +98,9 @@ export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, positio
   return drawn;
 }
 
-/** Draws a text, truncated to its room; the beginning of a name is more informative than its end. */
+/**
+ * Draws a text, truncated at its end if there is no room for all of it, because the beginning of a name is more informative.
+ */
 function label(context: CanvasRenderingContext2D, text: string, x: number, y: number, room: number, ink: string): void {
   // Measuring text is slow; 6.2 pixels per character is accurate enough.
   const most = Math.floor(room / 6.2);

@@ -62,7 +62,7 @@ function stack_title(texts: Texts, stack: number): Title {
   return {title: short_name(texts.string(texts.frame_name[frame]!)) || '(no name)', location: [location_of(texts, frame), ...callers].filter(Boolean).join(' ← '), query: `stack:${stack}`};
 }
 
-/** Returns for each stack 1 + the name (a string) of its innermost user frame; 0: none. */
+/** Returns, for each stack, 1 + the string number of the name of its innermost user frame; 0: none. */
 function user_functions(texts: Texts, frames: Uint32Array): Uint32Array { return frames.map(frame => frame === 0 ? 0 : 1 + texts.frame_name[frame - 1]!); }
 
 function function_title(texts: Texts, name: number): Title {

@@ -26,7 +26,7 @@ class Panel implements GroupsPanel {
   private readonly list: HTMLElement;
   private made = '';
   private passing: Uint8Array | null = null;
-  /** The query of the clicked group: it marks that group, and does not hide the others. */
+  /** The query of the clicked group. This query marks the group and does not hide the other groups. */
   private clicked = '';
   private groups: BlockGroup[] = [];
   private turn = 0;

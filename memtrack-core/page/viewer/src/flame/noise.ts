@@ -23,7 +23,7 @@ const PLACES = /(^|[/\\<])(frozen importlib|runpy\.py|site-packages[/\\]torch[/\
 /** The return type before the name of a demangled C++ template. */
 const RETURN_TYPE = /^(void|bool|_object\*|at::Tensor(Base)?|std::tuple<[^ ]*>) /;
 
-/** Whether a frame is internal, by its function and file. Frames without a name are. */
+/** Returns whether a frame is internal, judging by its function and file. Frames without a name are internal. */
 export function is_noise(name: string, file: string): boolean {
   return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name.replace(RETURN_TYPE, '')) || PLACES.test(file);
 }
@@ -41,7 +41,10 @@ export function noise_frames(texts: Texts): Uint8Array {
   return made.noise;
 }
 
-/** Returns for each stack 1 + its innermost frame that is not internal (else its innermost frame); 0: a stack without frames. */
+/**
+ * Returns, for each stack, 1 + its innermost frame that is not internal, or else its innermost frame; 0: a stack without
+ * frames.
+ */
 export function user_frames(texts: Texts): Uint32Array {
   const noise = noise_frames(texts), made = known.get(texts)!;
   if (!made.user) {

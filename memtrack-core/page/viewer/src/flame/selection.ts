@@ -28,7 +28,7 @@ export function selected_rows(device: Device, state: Pick<State, 'axis' | 'from'
   const {blocks} = device;
   if (what !== 'window') return device.live_after(blocks, what === 'peak' ? peak_event(device) : state.event);
   const [from, to] = window_events(device, state);
-  // Blocks are in the order of their allocation, so those of a range of events are consecutive.
+  // Blocks are in the order of their allocation, so blocks that were allocated in a range of events are consecutive.
   const first = lower_bound(blocks.start, from, 0, blocks.count), last = lower_bound(blocks.start, to + 1, 0, blocks.count);
   return Uint32Array.from({length: Math.max(0, last - first)}, (_, i) => first + i);
 }

@@ -9,11 +9,11 @@ export type MergeBy = 'function' | 'location' | 'scope';
 export interface TreeOptions {
   readonly by: MergeBy;
   readonly weight: 'bytes' | 'blocks';
-  /** Leave out internal frames. */
+  /** Whether to omit internal frames. */
   readonly fold: boolean;
-  /** Innermost frames first. */
+  /** Whether the innermost frames come first. */
   readonly inverted: boolean;
-  /** Only stacks that contain this key, from it outwards. */
+  /** If set, only stacks that contain this key are included, from the key outwards. */
   readonly callers_of: number | null;
 }
 
@@ -45,7 +45,7 @@ export interface Tree {
 export interface Keys {
   readonly of_frame: Uint32Array;
   text(key: number): string;
-  /** Returns the group that a key is coloured by: the file, or if unknown the namespace. Empty: neither. */
+  /** Returns the group that determines a key's colour: the file or, if unknown, the namespace. Empty: neither is known. */
   group(key: number): string;
 }
 
@@ -75,7 +75,7 @@ export function scope_keys(texts: Texts): Keys {
 
 function group_of(file: string, name: string): string { return file !== '' && file !== '??' ? file : /^[\w ]+(?=::)/.exec(name)?.[0] ?? ''; }
 
-/** Builds the tree; with `by` scope `weights` are per scope, else per stack. */
+/** Builds the tree. `weights` are per scope if `by` is scope, or else per stack. */
 export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: TreeOptions): Tree {
   const parent = [-1], key = [0], depth = [0], self = [0], self_matched = [0];
   const known = new Map<number, number>(), span = 0x1_0000_0000;
@@ -116,8 +116,8 @@ export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: 
 }
 
 /**
- * Appends a stack's keys to `path`, innermost first, and returns the number of omitted frames. A stack of internal frames alone
- * stays complete.
+ * Appends a stack's keys to `path`, innermost first, and returns the number of omitted frames. If all frames of a stack are
+ * internal, none is omitted.
  */
 function frame_path(texts: Texts, stack: number, keys: Keys, noise: Uint8Array | null, path: number[]): number {
   const from = texts.stack_from[stack]!, to = texts.stack_from[stack + 1]!;

@@ -112,7 +112,7 @@ class FlameView implements View {
     this.follow(path);
   }
 
-  /** Returns the keys from the root to the focus, to keep the zoom for another event. */
+  /** Returns the keys from the root to the focus, so that the zoom can be kept for another event. */
   private path(): number[] {
     const {tree} = this.made!, keys: number[] = [];
     for (let at = this.focus; at > 0; at = tree.parent[at]!) keys.unshift(tree.key[at]!);
@@ -139,7 +139,7 @@ class FlameView implements View {
     const read = read_query(query);
     this.found = null;
     if (read.kind !== 'pattern' || by === 'scope' || !['any', 'frame', 'in'].includes(read.field)) return;
-    // A function that is in several files matches if one of them does.
+    // A function that is in several files matches if one of its frames does.
     const keys = this.made!.keys.of_frame, found = new Uint8Array(Math.max(texts.strings, keys.length));
     for (let f = 0; f < keys.length; f++) if (!found[keys[f]!] && read.pattern.test(frame_text(texts, f))) found[keys[f]!] = 1;
     this.found = found;
@@ -206,7 +206,7 @@ class FlameView implements View {
     const part = (text: string, act: () => void): void => { parts.push(h('button', {class: 'fl-part', type: 'button', onclick: act}, text.length > 48 ? text.slice(0, 47) + '…' : text)); };
     if (this.callers_of !== null) part(`callers of ${short_name(visible(this.made!.keys.text(this.callers_of)))} ×`, () => this.callers(null));
     for (let at = this.focus; at > 0; at = tree.parent[at]!) { const node = at; part(short_name(this.text(node)), () => this.zoom(node)); }
-    // Always present, so that zooming does not shift the graph under the pointer.
+    // This part is always present, so that zooming does not shift the graph under the pointer.
     part('all', () => this.zoom(0));
     parts.reverse();
     this.crumb.replaceChildren(...parts);
@@ -258,7 +258,7 @@ class FlameView implements View {
     this.draw();
   }
 
-  /** Shows only stacks that contain a function, from it outwards to its callers; null: all stacks. */
+  /** Shows only stacks that contain a function, from the function outwards to its callers; null: all stacks. */
   private callers(key: number | null): void {
     this.callers_of = key;
     this.focus = 0;
@@ -318,7 +318,7 @@ class FlameView implements View {
   }
 }
 
-/** Returns a hue for a text, the same in every page. */
+/** Returns a hue for a text. The hue is the same on every page. */
 function hue_of(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);

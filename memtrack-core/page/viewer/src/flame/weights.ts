@@ -1,4 +1,4 @@
-// Sums of a selection by stack or by scope: reduces many blocks to few stacks.
+// Sums of a selection by stack or by scope, which reduce many blocks to a few stacks.
 
 import type {Elements, Events} from '../types.ts';
 
@@ -11,7 +11,7 @@ export interface Weights {
   readonly matched_blocks: Float64Array;
 }
 
-/** Returns the scope in which a block was allocated; 0: none, or from before the first event. */
+/** Returns the scope in which a block was allocated; 0: outside of scopes, or before the first event. */
 export function scope_of(blocks: Elements, events: Events, row: number): number {
   const start = blocks.start[row]!;
   return start >= 0 && start < events.count ? events.scope[start]! : 0;

@@ -12,7 +12,7 @@ import {FilterPanel} from './panel.ts';
 import {read_query, type Query} from './query.ts';
 import {count_live, count_marks, next_mark, peak_event} from './results.ts';
 
-/** The search begins this many ms after the last key. */
+/** The time from the last key to the start of the search, in milliseconds. */
 const DEBOUNCE_MS = 150;
 
 /** Creates the bar. */
@@ -147,7 +147,7 @@ export class Bar implements SearchBar {
     const high = Number(value >> 32n), low = Number(value & 0xffffffffn), n = events.count;
     const has = (table: {address_high: Uint32Array; address_low: Uint32Array}, row: number): boolean =>
       row !== NONE && table.address_high[row] === high && table.address_low[row] === low;
-    // The first Enter selects the first such event, each later one the next.
+    // The first Enter selects the first event with the address, and each later Enter the next one.
     const again = this.jumped === `${device.index} ${value}`;
     for (let i = 1; i <= n; i++) {
       const event = again ? (((this.app.state.event + by * i) % n) + n) % n : i - 1;

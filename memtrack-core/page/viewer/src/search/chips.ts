@@ -5,7 +5,7 @@ import {bytes as size_text, count as count_text, visible} from '../format.ts';
 
 export interface Chip {
   readonly text: string;
-  /** The filter without it. */
+  /** The filter without the chip's condition. */
   readonly without: Filter;
 }
 

@@ -2,15 +2,16 @@
 
 import type {Elements, Filter} from '../types.ts';
 
-/** Whether every block matches a filter. */
+/** Returns whether every block matches a filter. */
 export function is_empty(filter: Filter): boolean {
   return filter.min_bytes === undefined && filter.max_bytes === undefined && filter.min_life === undefined && filter.max_life === undefined
     && !filter.streams && !filter.pools && !filter.categories && !filter.kept;
 }
 
 /**
- * Clears the marks of rows that do not match the filter; `marks` null: all rows are marked. Streams are indices into the device's
- * list; pools and categories are as in the columns (0: not known, none). A block that is live at the end counts as freed then.
+ * Clears the marks of rows that do not match the filter. If `marks` is null, all rows are marked. Streams are indices into the
+ * device's list; pools and categories are as in the columns (0: unknown pool, no category). A block that is live at the end
+ * counts as freed at the end.
  */
 export function apply_filter(filter: Filter, blocks: Elements, marks: Uint8Array | null): Uint8Array | null {
   if (is_empty(filter)) return marks;
@@ -41,7 +42,7 @@ export function counts_of(column: ArrayLike<number>, values: number): Uint32Arra
   return counts;
 }
 
-/** Parses a size: `512`, `1.5 MiB`, `2g`, `64 kb` (of 1024). Undefined: empty. Null: not a size. */
+/** Parses a size: `512`, `1.5 MiB`, `2g`, `64 kb` (1 kb is 1024 bytes). Undefined: empty. Null: not a size. */
 export function read_size(text: string): number | undefined | null {
   const t = text.trim().toLowerCase().replace(/[,_\s]/g, '');
   if (t === '') return undefined;

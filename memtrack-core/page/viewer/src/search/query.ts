@@ -1,6 +1,6 @@
 // Parses a query.
 
-/** Parts of a block that a prefix limits a query to: `scope:backward`. */
+/** The parts of a block to which a prefix limits a query, as in `scope:backward`. */
 export type Field = 'any' | 'in' | 'stack' | 'frame' | 'scope' | 'category' | 'stream' | 'pool' | 'note' | 'address';
 
 const FIELDS: readonly Field[] = ['in', 'stack', 'frame', 'scope', 'category', 'stream', 'pool', 'note', 'address'];
@@ -36,10 +36,13 @@ export function read_query(text: string): Query {
   }
 }
 
-/** Whether a pattern has capitals outside of escapes such as `\S`. */
+/** Returns whether a pattern has capitals outside of escapes such as `\S`. */
 function has_capitals(text: string): boolean { return /\p{Lu}/u.test(text.replace(/\\./g, '')); }
 
-/** Whether a pattern could match `0x7f…`. If it requires another letter, a million addresses need not be formatted. */
+/**
+ * Returns whether a pattern could match an address. If the pattern requires a letter that `0x7f…` cannot contain, a million
+ * addresses need not be formatted.
+ */
 export function can_match_address(text: string): boolean {
   if (/[|()[\]\\{}]/.test(text)) return true;
   return !/[^0-9a-fx.^$*+?](?![*?])/i.test(text);
@@ -50,5 +53,5 @@ function message_of(error: unknown): string {
   return `This is not a regular expression: ${message.charAt(0).toLowerCase()}${message.slice(1)}. Put \\ before ( ) [ ] { } . * + ? ^ $ | \\ to match them literally.`;
 }
 
-/** Returns a pattern that matches only a text. */
+/** Returns a pattern that matches only the given text. */
 export function escaped(text: string): string { return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'); }

@@ -1,9 +1,9 @@
 // Splits long work into slices, so that the page stays responsive.
 
-/** The duration of a slice. */
+/** The duration of a slice in milliseconds. */
 const SLICE_MS = 10;
 
-/** A cancellable job: it stops when its result is not wanted any more. */
+/** A cancellable job, which stops when its result is no longer wanted. */
 export interface Job { readonly wanted: boolean }
 
 /** Calls `work` for parts of 0..count; returns false if the job was cancelled. */

@@ -1,11 +1,11 @@
 // The overview: the sentences of the summary, above the picture. A click on a sentence shows its subject. The overview does not
-// scroll: sentences that would take too much of the window are behind a button, the least important first.
+// scroll. If the sentences would take too much of the window, the least important ones are hidden behind a button.
 
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
 import {visible} from '../format.ts';
 
-/** The share of the window's height that the sentences take at most, until they are expanded. */
+/** The maximum share of the window's height that the sentences take until they are expanded. */
 const MAX_WINDOW_SHARE = 0.24;
 
 /**
@@ -33,9 +33,9 @@ export class Glance {
   show(): void {
     const {head, device} = this.page;
     const facts = device.head.first.map(({title, text, show}) => {
-      // Without a title it continues the subject of the sentence before.
+      // A sentence without a title continues the subject of the previous sentence.
       const parts = [title ? h('b', {}, visible(title)) : '· ', h('span', {}, visible(text))];
-      // Categories are a timeline too: that view stays.
+      // The view of categories is a timeline too, so it stays.
       const go = () => this.page.show(show!.view === 'timeline' && this.page.state.view === 'categories' ? {...show, view: 'categories'} : show!);
       return show ? h('button', {type: 'button', title: 'Show this in the picture', onclick: () => void go()}, ...parts) : h('p', {}, ...parts);
     });

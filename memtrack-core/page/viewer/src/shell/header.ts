@@ -63,7 +63,7 @@ export class Header {
     if (changed.has('axis')) this.axis.textContent = state.axis === 'time' ? 'Axis: time' : 'Axis: events';
   }
 
-  /** Shows the view of a key; returns false if no view has it. */
+  /** Shows the view for a key; returns false if no view has this key. */
   tab(key: string): boolean {
     const tab = this.names.find(tab => tab[2] === key);
     if (tab) void this.page.show({view: tab[0]});

@@ -19,17 +19,17 @@ export class Panel {
   private shown: string | null = null;
   private turn = 0;
   private next: number | null = null;
-  /** Nothing is selected: the panel describes the device. */
+  /** Whether nothing is selected, so that the panel describes the device. */
   private whole = false;
   private shown_device = -1;
 
   constructor(private readonly page: Page) {}
 
-  /** Shows the selection: the pinned block, else the event. */
+  /** Shows the selection, which is the pinned block or else the event. */
   pin(): void {
     const {block, event} = this.page.state;
     this.pinned = block !== null ? {kind: 'block', row: block} : {kind: 'event', event};
-    // The last event is selected initially: then the panel describes the device instead.
+    // The last event is selected initially. Until the selection changes, the panel describes the device instead.
     const unselected = block === null && event === this.page.device.head.events - 1;
     if (this.shown_device !== this.page.state.device) this.whole = true;
     this.whole &&= unselected;
@@ -47,7 +47,7 @@ export class Panel {
   show(what: Detail | null, pinned: boolean): void {
     if (pinned && what) this.pinned = what;
     else if (pinned) return this.pin();
-    // The pointer may cross hundreds of blocks in a second; only its position at the end of a frame counts.
+    // The pointer may cross hundreds of blocks in a second, so only its position at the end of a frame is used.
     const target = what ?? this.pinned, steady = !what || pinned || JSON.stringify(what) === JSON.stringify(this.pinned);
     if (this.next !== null) cancelAnimationFrame(this.next);
     this.next = requestAnimationFrame(() => {

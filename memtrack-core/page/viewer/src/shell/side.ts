@@ -25,7 +25,9 @@ export class Side {
     this.switch_to(1 - this.shown);
   }
 
-  /** Shows the state. Groups are computed only while they are visible, because they cost a pass over the live blocks. */
+  /**
+   * Shows the state. Groups are computed only while they are visible, because computing them takes a pass over the live blocks.
+   */
   async show(state: State): Promise<void> {
     if (this.shown === 1) await this.groups.show(state);
   }

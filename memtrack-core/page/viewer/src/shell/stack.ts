@@ -22,7 +22,7 @@ function add(list: HTMLElement, texts: Texts, from: number, to: number, first: n
   for (let i = from; i < end; i++) {
     let j = i;
     while (j < end && (j < user || noise[texts.stack_frames[j]!])) j++;
-    // A single frame is not folded, nor is a stack of internal frames alone.
+    // A single frame is not folded, nor is a stack that consists only of internal frames.
     if (j - i >= 2 && (i > first || j < to)) {
       nodes.push(folded(texts, i, j));
       i = j - 1;

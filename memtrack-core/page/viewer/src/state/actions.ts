@@ -8,15 +8,15 @@ import {bytes as size_text, hex, visible} from '../format.ts';
 export const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map',
   'segment_unmap', 'oom', 'snapshot', 'annotate', 'other'];
 
-/** Flag of a block that represents several. */
+/** The flag of a block that represents several blocks. */
 const ESTIMATE = 4;
 
-/** The free bytes of a device, if unknown. */
+/** The value for an unknown number of free bytes on a device. */
 export const FREE_UNKNOWN = 2n ** 64n - 1n;
 
 const OOM = 8, ANNOTATE = 10, OTHER = 11;
 
-/** Whether an action is one of a segment. */
+/** Returns whether an action is on a segment. */
 export function is_of_segment(action: number): boolean { return action >= 4 && action <= 7; }
 
 export interface EventText {
@@ -43,7 +43,7 @@ export function event_text(device: Device, events: Events, segments: Elements, t
   const table = is_of_segment(action) ? segments : device.blocks, row = is_of_segment(action) ? events.segment[event]! : events.block[event]!;
   const text = odd && texts ? visible(texts.string(odd.text)) : '';
   if (action === OOM && odd) {
-    // The size is the requested one; the column of the address shows the free bytes of the device.
+    // The size is the requested size, and the address column shows the free bytes of the device.
     const free = odd.address !== FREE_UNKNOWN ? `${size_text(Number(odd.address))} free` : '';
     return {action: 'oom', address: free, size: odd.size > 0 ? size_text(odd.size) : '', bytes: odd.size, stream: null};
   }

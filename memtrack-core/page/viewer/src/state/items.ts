@@ -2,7 +2,7 @@
 
 import type {Layout, Group} from './layout.ts';
 
-/** Returns the index of the last item of a group that begins at or before `offset`; `group.first - 1`: none does. */
+/** Returns the index of a group's last item that begins at or before `offset`, or `group.first - 1` if none does. */
 export function item_at(layout: Layout, group: Group, offset: number): number {
   let low = group.first, high = group.last;
   while (low < high) {

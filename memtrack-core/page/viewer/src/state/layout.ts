@@ -1,11 +1,12 @@
-// The layout of the state after an event: groups (segments, or blocks that have none) of blocks at offsets.
+// The layout of the state after an event: groups of blocks at offsets. A group is a segment, or holds blocks that are in no
+// segment.
 
 import {size_class} from './classes.ts';
 import type {LiveSet} from './live.ts';
 import type {Origin} from './order.ts';
 import {containing_segment, type Segment} from './segments.ts';
 
-/** The smallest block of a caching allocator: a smaller gap is not a free block, but the rounding of the block before. */
+/** The smallest block of a caching allocator: a smaller gap is not a free block but the rounding of the previous block. */
 const MIN_BLOCK = 512;
 
 export interface Group {
@@ -14,7 +15,7 @@ export interface Group {
   /** Index into the list of segments, or lower bound of a class. */
   readonly id: number;
   bytes: number;
-  /** Its blocks: indices into `items` and `offsets`. */
+  /** The range of the group's blocks, as indices into `items` and `offsets`. */
   first: number;
   last: number;
 }
@@ -31,7 +32,7 @@ export interface Totals {
   free: number;
   free_pieces: number;
   largest_free: number;
-  /** Allocated minus requested bytes, as far as they are known. */
+  /** Allocated minus requested bytes, as far as both are known. */
   rounding: number;
   outside_blocks: number;
   outside: number;
@@ -129,7 +130,7 @@ export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: re
 
 function rank(group: Group): number { return group.kind === 'segment' ? 0 : group.kind === 'class' ? 1 : 2; }
 
-/** Returns the bytes of a gap after a block that belong to the block. */
+/** Returns the bytes of the gap after a block that are the block's rounding. */
 export function rounding_after(row: number, gap: number, size: Float64Array, final_bytes: Map<number, number>, end: Int32Array, events: number): number {
   if (end[row]! >= events) {
     const final = final_bytes.get(row);

@@ -73,7 +73,7 @@ export class EventList {
     const [from, to] = this.scroll.visible(), index = this.index_of(this.current), was_visible = index >= from && index < to;
     this.room = this.scroller.clientHeight;
     this.fit();
-    // The header above may have grown by a line: the current row stays visible.
+    // The header above may have grown by a line. Keep the current row visible.
     if (was_visible && this.length > 0) {
       this.scroll.reveal(Math.min(index, this.length - 1));
       this.apply_scroll();
@@ -102,7 +102,7 @@ export class EventList {
     this.window.append(row.element);
   }
 
-  /** Makes an event the current one and scrolls to it; a far jump centres it. */
+  /** Makes an event the current one and scrolls to the event; after a long jump, the event is in the middle. */
   select(event: number): void {
     this.current = event;
     const index = this.index_of(event), [from, to] = this.scroll.visible();

@@ -3,7 +3,7 @@
 import type {Device, Elements} from '../types.ts';
 import {address_order, end_order, first_at_least, lower_bound, type AddressOrder} from './order.ts';
 
-/** With more steps than this, computing the rows again is faster. */
+/** If there are more steps than this, computing the rows again is faster. */
 const MAX_STEPS = 64;
 
 /** The rows of a table that are live after the current event, in the order of their addresses. */

@@ -77,7 +77,7 @@ export class MemoryMap {
         key('k-touched', 'this event')));
     this.color_legend = h('ul', {class: 'legend map-color-legend', 'aria-label': 'Colours'});
     this.element = h('div', {class: 'map'}, bar, this.color_legend, this.note, this.scroller);
-    // Its size also changes when the note above it appears or disappears.
+    // The size of the scroller also changes when the note above it appears or disappears.
     new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
@@ -153,7 +153,7 @@ export class MemoryMap {
     this.draw();
   }
 
-  /** Halves (1) or doubles (-1) the bytes of a row, and keeps the memory at `y` in place. */
+  /** Halves (`by` is 1) or doubles (-1) the bytes per row, and keeps the memory at `y` in place. */
   zoom(by: 1 | -1, y = this.high / 2): void {
     if (!this.rows || !this.data) return;
     const next = this.row_bytes / 2 ** by, most = 2 ** 52;

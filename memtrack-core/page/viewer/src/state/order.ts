@@ -53,7 +53,7 @@ export function first_at_least(rows: Uint32Array, values: ArrayLike<number>, val
   return low;
 }
 
-/** Returns the first index in sorted `values` with at least `value`. */
+/** Returns the first index in sorted `values` whose value is at least `value`. */
 export function lower_bound(values: ArrayLike<number>, value: number, low = 0, high = values.length): number {
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -62,7 +62,7 @@ export function lower_bound(values: ArrayLike<number>, value: number, low = 0, h
   return low;
 }
 
-/** Addresses as distances from one origin: exact in a double where the memory of a device spans less than 2^53 bytes. */
+/** Addresses as distances from one origin: exact in a double if the memory of a device spans less than 2^53 bytes. */
 export class Origin {
   constructor(readonly high: number, readonly low: number) {}
 

@@ -1,5 +1,6 @@
-// Paints strips of memory into pixels. A block may be far narrower than a pixel, and there may be 100,000: their coverage of
-// each column is summed, and one line then fills a strip's height, so that the cost is the number of live blocks plus pixels.
+// Paints strips of memory into pixels. A block may be far narrower than a pixel, and there may be 100,000 blocks. Their
+// coverage of each column is summed, and one line then fills a strip's height, so that the time is proportional to the number
+// of live blocks plus the number of pixels.
 
 import type {Elements} from '../types.ts';
 import {item_at} from './items.ts';
@@ -53,7 +54,10 @@ export class Painter {
     this.pattern = new Uint32Array(width);
   }
 
-  /** Paints one strip, `top` to `bottom` in pixels; `left` is where rows begin, `ratio` device pixels in one of the strip's. */
+  /**
+   * Paints one strip, from `top` to `bottom` in pixels. Rows begin at `left`, and `ratio` is the number of device pixels per
+   * CSS pixel.
+   */
   strip(scene: Scene, strip: Strip, left: number, top: number, bottom: number, ratio: number): void {
     const x0 = Math.max(0, Math.round(left + strip.x * ratio));
     const x1 = Math.min(this.width, Math.max(x0 + 1, Math.round(left + (strip.x + strip.width) * ratio)));
@@ -117,7 +121,7 @@ export class Painter {
   private round(x0: number, x1: number, b: number, c: number): void {
     const from = Math.min(x1 - 1, x0 + Math.floor(b)), to = Math.min(x1 - 1, x0 + Math.floor(c));
     for (let x = from; x <= to; x++) this.rounded[x]! += Math.min(x0 + c, x + 1) - Math.max(x0 + b, x);
-    // At least one column, unless the block fills it.
+    // Mark at least one column as rounding, unless the block fills that column.
     if (this.cover[from]! < 0.7) this.rounded[from] = Math.max(this.rounded[from]!, 0.5);
   }
 

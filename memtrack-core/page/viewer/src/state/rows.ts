@@ -12,7 +12,7 @@ export interface Strip {
   /** Pixels from the left of the rows. */
   readonly x: number;
   readonly width: number;
-  /** Bytes of the group. */
+  /** The range of the group's bytes. */
   readonly from: number;
   readonly to: number;
 }

@@ -1,4 +1,4 @@
-// Reserved memory as segments: the pieces of an expandable segment are mapped one by one, but shown as one segment.
+// Reserved memory as segments: the pieces of an expandable segment are mapped one by one but shown as one segment.
 
 import type {Elements} from '../types.ts';
 import type {LiveSet} from './live.ts';
@@ -13,7 +13,7 @@ export interface Segment {
   to: number;
   readonly stream: number;
   readonly expandable: boolean;
-  /** Row of its first piece. */
+  /** The row of the segment's first piece. */
   readonly row: number;
   pieces: number;
   /** Index of a segment that begins earlier and ends later, or -1. Lost events cause such overlaps. */

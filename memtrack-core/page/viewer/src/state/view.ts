@@ -84,14 +84,14 @@ class StateView implements View {
     const model = this.model(), layout = model.at(event);
     this.input.value = event.toString();
     set_text(this.of, events.count === 0 ? ' (the trace has no events)' : ` of ${count_text(events.count)} (−1 to ${count_text(events.count - 1)})`);
-    // Before the list scrolls: the number of lines of totals changes the list's height, and its observer misses two changes
-    // in one frame that cancel each other, although the browser has already scrolled by the height in between.
+    // Do this before the list scrolls. The number of lines of totals changes the list's height, and the list's observer misses
+    // two changes in one frame that cancel each other, although the browser has already scrolled by the height in between.
     this.show_totals(layout.totals, model.classes, device);
     this.fill_list(state, event);
     this.list.select(event);
     this.map.set({model, event, layout, colors: block_colors(device, state.color, this.app.dark, this.loaded!.texts), passing: this.app.passing,
       touched: this.touched(event), pinned: state.block});
-    // Reveal a newly pinned block, else the memory that the event concerns.
+    // Reveal a newly pinned block, or else the memory that the event concerns.
     this.map.reveal(state.block !== this.pinned ? state.block : null);
     this.pinned = state.block;
   }

@@ -3,7 +3,10 @@
 /** The maximum height of an element that all browsers scroll exactly. */
 const MAX_ELEMENT_HEIGHT = 8_000_000;
 
-/** The scroll position of a list of equal rows. All in pixels; `top` is that of the whole list, as if there were no limit. */
+/**
+ * The scroll position of a list of equal rows. All values are in pixels; `top` is a position in the whole list, as if its
+ * height had no limit.
+ */
 export class VirtualScroll {
   top = 0;
   private room = 0;
@@ -32,7 +35,8 @@ export class VirtualScroll {
 
   /** Handles a move of the scroll bar; `scroll_top` is the element's. */
   scrolled(scroll_top: number): void {
-    // Browsers round scrollTop to whole pixels. Such a difference is not a move: it would be a dozen rows in a list of 5 million.
+    // Browsers round scrollTop to whole pixels. A smaller difference is not a move; in a list of 5 million rows, it would be a
+    // dozen rows.
     if (Math.abs(scroll_top - this.scroll_top) < 1) return;
     this.to(this.max_scroll_top === 0 ? 0 : scroll_top / this.max_scroll_top * this.max_top);
   }

@@ -1,8 +1,8 @@
-// Lays out one picture: for each column of pixels the drawn event, and the runs of bytes from the bottom up.
+// Lays out one picture: for each column of pixels, the drawn event and the runs of bytes from the bottom up.
 //
-// A column shows the state after the event of its range with the highest total, so that the outline is the true envelope
-// and no peak is missed. Rows that are live in none of these states are skipped; the others ("members") are the leaves of
-// a tree of sums, in which each column expands only nodes that are higher than a pixel and in the picture.
+// A column shows the state after the event with the highest total in its range, so that the outline is the true envelope and no
+// peak is missed. Rows that are live in none of these states are skipped; the others ("members") are the leaves of a tree of
+// sums, in which each column expands only nodes that are higher than a pixel and in the picture.
 
 import type {Axis} from './axis.ts';
 import type {Stack} from './stack.ts';
@@ -77,7 +77,7 @@ export class Frame {
   member_from = new Int32Array(0);
   member_to = new Int32Array(0);
   members = 0;
-  /** The distinct drawn events; `span_sample` has the one of each span. */
+  /** The distinct drawn events; `span_sample` contains the index of each span's event. */
   samples = new Int32Array(0);
   /** First pixel of each sample, followed by the width of the picture. */
   sample_x = new Int32Array(0);
@@ -171,7 +171,7 @@ export class Frame {
   }
 }
 
-/** Lays out frames. Reuses its buffers, so that drawing does not create garbage. */
+/** An engine that lays out frames. It reuses its buffers, so that drawing does not create garbage. */
 export class LayoutEngine {
   private readonly sums: Float64Array[] = [];
   private readonly largest: Int32Array[] = [];
@@ -208,7 +208,7 @@ export class LayoutEngine {
     }
     const {member_row, member_from, member_to} = frame;
     let m = 0;
-    // The first sample at or after the event that frees a row.
+    // Returns the first sample at or after the event that frees a row.
     const end_sample = (row: number, sample: number) => {
       const free = end[row]!;
       let low = sample + 1, high = n;
@@ -312,7 +312,7 @@ export class LayoutEngine {
     const pixel = window.height > 0 ? (window.top - window.bottom) / window.height : 1;
     const collect = new Collector(frame, sums, largest, window.bottom, window.top, pixel);
     for (let s = 0; s < n; s++) {
-      // The range of changed members: below and above it the runs are those of the sample before.
+      // The range of changed members: below and above it, the runs are those of the previous sample.
       let low = members, high = -1;
       for (let i = at[3 * s]!, to = at[3 * s + 3]!; i < to; i++) {
         const m = order[i]!;
@@ -367,7 +367,7 @@ export class LayoutEngine {
     return low;
   }
 
-  /** Returns the bytes of the members before one. */
+  /** Returns the bytes of the members below a member. */
   private sum_below(member: number): number {
     let bytes = 0;
     for (let l = 0, i = member; l < this.sums.length; l++, i >>>= 4) {
@@ -393,7 +393,7 @@ export class LayoutEngine {
   }
 }
 
-/** Collects the runs of one state. */
+/** A collector of the runs of one state. */
 class Collector {
   private group_from = 0;
   private group_bytes = 0;
@@ -411,8 +411,8 @@ class Collector {
   }
 
   /**
-   * Collects the runs of a state from those of the one before, which begin at `old`. Nothing changed below `below` bytes, and
-   * everything above `above` is `growth` bytes higher.
+   * Collects the runs of a state from the runs of the previous state, which begin at `old`. Nothing changed below `below`
+   * bytes, and everything above `above` is `growth` bytes higher.
    */
   changed(event: number, old: number, below: number, above: number, growth: number): void {
     this.event = event;

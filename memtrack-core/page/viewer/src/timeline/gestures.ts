@@ -21,7 +21,10 @@ interface Handlers {
   busy(on: boolean): void;
 }
 
-/** Handles gestures on an element. Dragging moves both axes; the wheel zooms along, with shift the bytes, with alt both. */
+/**
+ * Handles gestures on an element. Dragging moves both axes. The wheel zooms the horizontal axis, with Shift the axis of bytes,
+ * and with Alt both.
+ */
 export function listen(element: HTMLElement, handlers: Handlers): void {
   let last = zoomIdentity;
   const behaviour = zoom<HTMLElement, unknown>()
@@ -47,7 +50,7 @@ export function listen(element: HTMLElement, handlers: Handlers): void {
       handlers.busy(false);
     });
   select(element).call(behaviour);
-  // Horizontal scrolling (touch pads) moves along.
+  // Horizontal scrolling, as with touch pads, moves the horizontal axis.
   element.addEventListener('wheel', event => {
     if (!is_horizontal(event)) return;
     event.preventDefault();

@@ -10,7 +10,7 @@ const MAX_LANES = 8;
 /** Returns the start and end of a band on the axis. */
 export function extent(bands: Bands, band: number, axis: Axis): [number, number] {
   const to = bands.to[band]!;
-  // On the axis of time a band ends at its last event; on that of events, the last event has a width.
+  // On the time axis, a band ends at its last event. On the event axis, the last event has a width.
   return [axis.at(bands.from[band]!), axis.clock ? axis.at(to) : axis.at(to + 1)];
 }
 
@@ -71,7 +71,7 @@ export class Lanes {
             context.restore();
           }
         }
-        // Many bands within one pixel are drawn as one: skip to the next that begins after it.
+        // Many bands within one pixel are drawn as one. Skip to the next band that begins after the pixel.
         i = x1 - x0 > 2 ? i + 1 : Math.max(i + 1, this.first_after(lane, from + x1 / scale, axis));
       }
     });

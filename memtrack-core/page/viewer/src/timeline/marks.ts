@@ -58,7 +58,7 @@ export interface Mark {
   readonly event: number;
   /** Its name, with a number if there are several of that name. */
   readonly name: string;
-  /** The same, with the number of marks of that name. */
+  /** The name with its number and the number of marks of that name. */
   readonly whole: string;
   readonly is_oom: boolean;
 }
@@ -77,7 +77,9 @@ export function marks_of({markers, ooms}: Pick<DeviceHead, 'markers' | 'ooms'>):
 
 const OUT_OF_MEMORY = 'out of memory';
 
-/** The vertical and horizontal distances at which a mark is at the pointer. */
+/**
+ * The maximum distances of the pointer from the upper edge (vertical) and from a mark (horizontal) for the mark to be found.
+ */
 export const MARK_HEIGHT = 20;
 const MARK_REACH = 5;
 
@@ -117,7 +119,7 @@ export function draw_marks_of(area: Area, inks: Inks, labels: Labels, marks: rea
   const many = markers.length > area.width / 40;
   let before = -Infinity;
   for (const {x} of markers) {
-    // Many lines would hide the picture; then they are ticks at its upper edge.
+    // Many lines would hide the picture, so they become ticks at its upper edge.
     if (x - before < 1) continue;
     line({...area, height: many ? 18 : area.height}, x, inks.muted, many ? [] : [4, 3]);
     before = x;
@@ -135,7 +137,7 @@ export function draw_marks_of(area: Area, inks: Inks, labels: Labels, marks: rea
   const series = (some: typeof at, rows: number[], color: string) => () => {
     let free = -Infinity;
     for (const {mark, x} of some) {
-      // The label before would cover this one.
+      // The previous label would cover this one.
       if (x < free) continue;
       if (labels.put(mark.name, labels.beside(mark.name, x, rows), paint_label(area, inks, color))) free = labels.placed.at(-1)!.x + labels.placed.at(-1)!.width;
     }

@@ -8,7 +8,7 @@ import {SLACK, type Palette} from './palette.ts';
 
 /** The appearance of rows. */
 export interface Looks {
-  /** Index of each row into the palette. */
+  /** The palette index of each row. */
   of: Uint8Array;
   palette: Palette;
   /** Rows in full colour; the others are dimmed. Null: all. */
@@ -77,7 +77,7 @@ export function paint(frame: Frame, pixels: Uint32Array, looks: Looks): void {
         if (y1 - y0 < MIN_EDGE_HEIGHT) continue;
         const row = run_row[run]!, line = line_of(row), color = color_of(row);
         const lid = run_to[run]! <= top ? 1 : 0;
-        // Replace the copied column's pattern by that of this column.
+        // Replace the copied column's pattern with the pattern of this column.
         if (edges && x === x0 && row >= 0 && start[row]! > before) continue;
         batch.fill(color, base + y0, base + y1 - lid);
         if (flags & OLD) {

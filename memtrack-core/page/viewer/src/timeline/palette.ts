@@ -1,5 +1,5 @@
-// Colours of blocks. A row's colour is an index into a palette of at most 256. Patterns, edges and labels show the rest, so that
-// no fact depends on colour alone.
+// Colours of blocks. A row's colour is an index into a palette of at most 256 colours. Patterns, edges and labels show the
+// other properties, so that no fact depends on colour alone.
 
 import type {ColorBy, Device, DeviceHead, Elements, Texts} from '../types.ts';
 import {category_colors, no_category_color} from '../categories/names.ts';
@@ -16,7 +16,7 @@ export interface Palette {
   /** Blocks that do not match search and filter. */
   readonly dim: Uint32Array;
   readonly css: string[];
-  /** The meaning of colours: the largest groups first, or groups in their own order. */
+  /** The legend of the colours: the largest groups first, or groups in their natural order. */
   readonly legend: Key[];
 }
 
@@ -41,7 +41,9 @@ const SCALE = Array.from({length: 16}, (_, i) => {
   return oklch(0.38 + 0.5 * t, 0.085 + 0.045 * t, 275 - 180 * t);
 });
 
-/** Upper bounds of lifetimes, in events, of the colours by age; blocks that are never freed get the last colour. */
+/**
+ * The upper bounds of the lifetimes, in events, that share a colour by age. Blocks that are never freed get the last colour.
+ */
 const AGES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, Infinity];
 
 /** Returns a palette that repeats these colours. */
@@ -123,7 +125,9 @@ export function live_at_peak(device: Pick<Device, 'live_after'>, rows: Elements)
   return device.live_after(rows, peak - 1);
 }
 
-/** Returns the colour of each row, and the palette. `live` are the rows at the peak; only `by` `stack` needs `texts`. */
+/**
+ * Returns the colour of each row, and the palette. `live` are the rows at the peak; `texts` are needed only if `by` is `stack`.
+ */
 export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean, live: Uint32Array, texts: Texts | null): {of: Uint8Array; palette: Palette} {
   const back = background(dark);
   const grouped = ({of, colors, legend}: ReturnType<typeof by_group>) => ({of, palette: palette(colors, back, dark, legend)});

@@ -17,9 +17,14 @@ import {draw_along, draw_bytes} from './scales.ts';
 import type {Stack} from './stack.ts';
 
 const SVG = 'http://www.w3.org/2000/svg';
-/** A slower frame of a gesture makes the next ones coarser, a faster one finer. */
+/**
+ * During a gesture, a frame slower than `SLOW_MS` makes the next frames coarser, and a frame faster than `FAST_MS` makes them
+ * finer.
+ */
 const SLOW_MS = 20, FAST_MS = 7;
-/** Up to this number, segments are decoded before the first picture, so that its scale does not change later. */
+/**
+ * If there are at most this many segments, they are decoded before the first picture, so that its scale does not change later.
+ */
 const MAX_EAGER_SEGMENTS = 50_000;
 
 interface Frames {
@@ -111,7 +116,7 @@ export abstract class Plot implements View {
   protected abstract readonly needs_segments: boolean;
   /** Clears the state of the previous device. */
   protected abstract reset(): void;
-  /** Creates the stack and its colours, if `changed` affects them or there are none. */
+  /** Creates the stack and its colours if `changed` affects them or they do not exist yet. */
   protected abstract prepare(state: State, changed: Set<keyof State>): void;
   /** Fills the pixels of a window. */
   protected abstract fill_pixels(window: Window): void;
@@ -177,7 +182,7 @@ export abstract class Plot implements View {
     if (this.with_reserved && this.page.device.head.reserved && this.segments!.count) this.reserved = new Peaks(this.segments!.total);
   }
 
-  /** Loads what the first picture does not need: bands, and segments if there are many. */
+  /** Loads the tables that the first picture does not need: bands, and segments if there are many. */
   private async load_rest(): Promise<void> {
     const device = this.page.device;
     try {
@@ -456,7 +461,7 @@ export abstract class Plot implements View {
   key(event: KeyboardEvent): boolean {
     const {state} = this.page, now = this.ranges(), span = now.to - now.from, high = now.top - now.bottom;
     const zoom = (f: number) => {
-      // Around the selected event if it is visible, else the middle.
+      // Zoom around the selected event if it is visible, or else around the middle.
       const at = this.axis.at(state.event), middle = at > now.from && at < now.to ? at : (now.from + now.to) / 2;
       this.move({...now, from: middle - (middle - now.from) * f, to: middle + (now.to - middle) * f});
     };

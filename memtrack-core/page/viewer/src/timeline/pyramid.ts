@@ -2,7 +2,7 @@
 
 const FAN = 64;
 
-/** Finds the index of the largest value in ranges of an array, the first if there are several. */
+/** A search index for the largest value in any range of an array. If there are several, the first one is found. */
 export class Peaks {
   private readonly levels: Uint32Array[] = [];
 

@@ -18,7 +18,7 @@ export function draw_bytes(g: SVGGElement, height: number, width: number, bottom
 
 /** The maximum width of a character of an axis, and the minimum distance of labels, in pixels. */
 const CHARACTER = 6.6, LABEL_GAP = 8;
-/** How far a label may extend beyond the picture's right edge. */
+/** The distance in pixels by which a label may extend beyond the picture's right edge. */
 const OVERHANG = 6;
 
 /** Selects as many labels as fit beside each other, at even distances, from `left` to the width. `x` is a label's middle. */

@@ -4,7 +4,7 @@ import type {Elements} from '../types.ts';
 import {totals} from '../data/elements.ts';
 import {Peaks} from './pyramid.ts';
 
-/** The high-water mark of a pool: after `event[i]` it is `high[i]`. The first may be before the first event. */
+/** The high-water mark of a pool: after `event[i]` it is `high[i]`. The first entry may be from before the first event. */
 export interface Envelope {
   readonly pool: number;
   readonly event: Int32Array;

@@ -109,7 +109,7 @@ export class Timeline extends Plot {
     if (!at || !frame || !frame.spans) return null;
     const {bottom, top, height} = frame.window;
     const span = frame.span_at(Math.floor(at.x * this.ratio)), event = frame.span_event[span]!;
-    // The middle of the pixel: the picture has no finer resolution.
+    // Use the middle of the pixel, because the picture has no finer resolution.
     const value = bottom + ((height - Math.floor(at.y * this.ratio) - 0.5) / height) * (top - bottom);
     const found = frame.member_at(frame.span_sample[span]!, value);
     if (!found) return {row: null, event, slack: -1};
@@ -157,7 +157,7 @@ export class Timeline extends Plot {
     const found = this.under(event.clientX, event.clientY);
     if (!found) return;
     const x = event.clientX - this.picture.getBoundingClientRect().left, {from, to} = this.ranges();
-    // The column may represent many events; the block is live after the drawn one, but maybe not after the exact one.
+    // The column may represent many events. The block is live after the drawn event, but perhaps not after the exact event.
     const exact = this.axis.event_at(from + ((to - from) * x) / this.width), rows = this.stack!.elements;
     if (this.kind === 'segments') {
       this.pinned_segment = found.row;

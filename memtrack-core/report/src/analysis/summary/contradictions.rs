@@ -1,5 +1,6 @@
 //! Contradictions between a snapshot's trace and its segments. They show that the two were captured at different
-//! moments or that one of them is incomplete. Numbers that depend on both are then unreliable, and the summary says so.
+//! moments or that one of them is incomplete. Numbers that depend on both are then unreliable, so the summary lists the
+//! contradictions.
 
 use super::DeviceSummary;
 use crate::analysis::lifetimes::Lifetime;
@@ -23,8 +24,8 @@ pub(super) fn count_outside_segments(
 }
 
 impl DeviceSummary {
-    /// Describes the contradictions, with their numbers. There are none for the host heap, whose reserved bytes are the
-    /// touched pages, because allocated memory need not have been touched.
+    /// Describes the contradictions, with their numbers. The host heap has none: its reserved bytes are the touched
+    /// pages, and allocated memory need not have been touched.
     pub fn contradictions(&self) -> Vec<String> {
         if !self.has_reserved_bytes || self.held.segments == 0 {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! Formats what the CUDA driver reports about a device: recorded memory, memory that the driver's pools cache, and
-//! everything else.
+//! Formats the CUDA driver's reports about a device: recorded memory, memory that the driver's pools cache, and all
+//! other memory.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn other_moments_are_listed_where_they_differ() {
+    fn other_moments_are_listed_if_they_differ() {
         let mut fullest = moment(ReadingMoment::Fullest, 4, (3, 1));
         let last = moment(ReadingMoment::Last, 5, (3, 1));
         assert!(!text(&[last, fullest]).contains("fullest"), "no more than at last");

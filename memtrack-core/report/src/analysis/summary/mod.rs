@@ -1,5 +1,6 @@
 //! A one-page summary of a snapshot: for each device, the held memory, the peak, the fragmentation, the missing parts
-//! of the trace, and three hints. `memtrack summary` prints it. `text` formats the summary as text and `json` as JSON.
+//! of the trace, and up to three hints. `memtrack summary` prints it. `text` formats the summary as text and `json` as
+//! JSON.
 
 mod contradictions;
 mod driver_moments;
@@ -54,8 +55,8 @@ pub struct DeviceSummary {
     /// The memory that each private pool holds at the end, with the pool's id, largest first.
     pub private_pools: Vec<((u64, u64), HeldMemory)>,
     /// The memory that the device holds at the end by the recorder's own count. This is set only for a sampled heap,
-    /// where the count is exact while `held` is an estimate. It is also `None` if memory from before the recording was
-    /// freed, because the count is then too low.
+    /// because its count is exact and [`Self::held`] is only an estimate. It is `None` if memory from before the
+    /// recording was freed, because the count is then too low.
     pub counted: Option<HeldAtEnd>,
     /// The recorder's own count of memory that was allocated and not freed; set only for a sampled heap. If memory from
     /// before the recording was freed, the count is lower than the memory that the heap holds and may be negative.
@@ -68,19 +69,19 @@ pub struct DeviceSummary {
     pub reserved_peak: ReservedPeak,
     /// The number of events in the device's trace.
     pub events: u64,
-    /// The number of events that the recorder dropped, if known.
+    /// The number of events that the recorder dropped; 0 if unknown.
     pub dropped: u64,
     /// The number of scope entries that did not fit in the recorder's tables, over the whole recording.
     pub folded_scopes: u64,
     /// Counts of everything else that did not fit in the recorder's tables.
     pub folded: Folded,
-    /// The number of missing parts of the recording that contained the dropped events, in case the recording was
+    /// The number of missing parts of the recording that contained the dropped events; 0 unless the recording was
     /// written in parts and the oldest parts were deleted.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace started.
     pub older: BlockTotals,
-    /// The number of these older blocks whose free is in the trace. Their allocation was lost or happened before the
-    /// recording.
+    /// The number of blocks in [`Self::older`] that were freed in the trace. Their allocations were lost or happened
+    /// before the recording.
     pub frees_without_allocation: u64,
     /// Blocks that are live at the end according to the trace and the table of live blocks.
     pub live: BlockTotals,
@@ -89,8 +90,8 @@ pub struct DeviceSummary {
     /// The number and bytes of blocks in [`Self::retained`] that are in no segment because the trace and the segments
     /// were captured at different moments.
     pub outside_segments: (u64, u64),
-    /// The line that allocated the most bytes in [`Self::retained`] or, if that is not a line in the user's code, the
-    /// function that allocated them.
+    /// The line in the user's code that allocated the most bytes in [`Self::retained`] or, if the largest group comes
+    /// from no such line, the function that allocated it.
     pub largest_retained: Option<TopRow>,
     /// The most recent times that memory ran out.
     pub ooms: Vec<Oom>,
@@ -123,7 +124,7 @@ pub struct BlockTotals {
 }
 
 impl BlockTotals {
-    /// Raises the numbers to those of `net`, below which the true numbers are known not to be.
+    /// Raises the numbers to at least those of `net`, which are lower bounds on the true numbers.
     fn raise_to(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
         Self {
@@ -135,7 +136,7 @@ impl BlockTotals {
         }
     }
 
-    /// Lowers the bytes to `most`, which the true number is known not to exceed.
+    /// Lowers the bytes to at most `most`, which is an upper bound on the true number.
     fn cap_bytes(self, most: f64) -> Self {
         Self {
             bytes: if most.is_finite() { self.bytes.min(most.ceil() as u64) } else { self.bytes },
@@ -144,7 +145,8 @@ impl BlockTotals {
         }
     }
 
-    /// Returns the totals for a recording that may be incomplete.
+    /// Returns the totals for a recording that may be incomplete. If it is (`ended` is false), they are only lower
+    /// bounds.
     fn with_completeness(self, ended: bool) -> Self {
         Self {
             blocks_error: self.blocks_error.with_completeness(ended),
@@ -188,8 +190,8 @@ pub struct Oom {
 }
 
 impl Oom {
-    /// Returns whether the device had far more free bytes than any allocator takes for the request, which is twice its
-    /// size (because of rounding to a power of two) plus a segment.
+    /// Returns whether the device had at least as many free bytes as any allocator takes for the request: twice the
+    /// requested size (because of rounding to a power of two) plus a segment.
     fn device_had_room(&self) -> bool {
         const SEGMENT: u64 = 32 << 20;
         let taken = self.requested_bytes.saturating_mul(2).saturating_add(SEGMENT);
@@ -257,7 +259,8 @@ fn summarize_device(
     let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).cap_bytes(most_live);
     let is_retained = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
-    // As in `check`, memory that was allocated and never freed by the recorder's own count is certain to be held.
+    // As in `check`, the recorder's net count (all allocations minus all frees) is a lower bound on the memory that is
+    // held.
     let retained = held_net
         .map_or(live(&is_retained), |net| live(&is_retained).raise_to(net))
         .with_completeness(complete);
@@ -268,8 +271,8 @@ fn summarize_device(
             sorter.count(place, one);
         }
         // Groups of equal size are sorted by name, as in rankings.
-        let wholes = KnownTotals::live(most_live, &sorter.sum());
-        let rows = sorter.rows_by_index(&precision, &wholes).into_iter();
+        let known_totals = KnownTotals::live(most_live, &sorter.sum());
+        let rows = sorter.rows_by_index(&precision, &known_totals).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
     // Groups without a line in the user's code are named after the function that allocated the memory.

@@ -15,15 +15,15 @@ use memtrack_model::units::{
 };
 use std::fmt;
 
-/// Descriptions of the fragmentation, each with the share below which it applies.
+/// Descriptions of the fragmentation, each with the exclusive upper bound of the shares to which it applies.
 const FRAGMENTATION_LEVELS: [(f64, &str); 3] = [
     (0.05, "little: free memory is not stuck between blocks"),
     (0.20, "some: a large request may need new segments although memory is free"),
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
-/// The minimum amount of allocated but not resident memory that is worth reporting, because every heap has a little of
-/// it.
+/// The minimum number of allocated but not resident bytes to report. Every heap has some such memory, so smaller
+/// amounts are not worth a line.
 const MIN_UNTOUCHED_BYTES: u64 = 64 << 20;
 
 /// The maximum number of private pools to list.

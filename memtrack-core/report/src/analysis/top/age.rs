@@ -83,14 +83,14 @@ pub(super) struct Span<'a> {
     /// repeats the allocations of the memory that was live when it started, with their times, so a block without a time
     /// need not be older than the remaining events.
     begin: Option<u64>,
-    /// The halfway point, and the last row before it; `None` if parts are gone, because the halfway point may lie in
-    /// them.
+    /// The halfway point, and the last row at or before it; `None` if parts are gone, because the halfway point may lie
+    /// in them.
     middle: Option<(u64, usize)>,
 }
 
 impl<'a> Span<'a> {
-    /// Creates the span from a device's first event to the given moment, which is after `row`. Returns `None` if no
-    /// time passes between them or the file does not record times.
+    /// Creates the span from a device's first event to the given moment, which is right after the event in `row`.
+    /// Returns `None` if no time passes between them or the file does not record times.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -140,8 +140,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Returns the ticks of a block's allocation, or `None` for a block that is older than the trace, unless the
-    /// recorder kept its time.
+    /// Returns the ticks of a block's allocation. For a block that is older than the trace, returns the time that the
+    /// recorder kept, or `None` if it kept none.
     fn allocation_ticks(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
@@ -154,7 +154,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Collects the ages and growth of one row.
+/// The blocks from which the ages and growth of one row are computed.
 #[derive(Default)]
 pub(super) struct Trend {
     /// The ticks of the blocks' allocations (`None` means before the trace), with the blocks' bytes.
@@ -184,7 +184,7 @@ impl Trend {
         span.middle.map(|_| RowGrowth { change: change() })
     }
 
-    /// Returns the ages; `estimated` says whether some of the blocks are samples.
+    /// Returns the ages, or `None` if no age is known. `estimated` must be true if some of the blocks are samples.
     pub(super) fn block_age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
         // Blocks that are older than the trace come first.
         self.born.sort_unstable();

@@ -1,5 +1,6 @@
-//! The default ranking for a snapshot: operators if they are known, and lines in the user's code otherwise. The stacks
-//! of an unannotated program consist mostly of its frameworks' internals and take up ten lines each.
+//! The default ranking for a snapshot: operators if they are known, and lines in the user's code otherwise. Stacks are
+//! the last choice, because those of an unannotated program consist mostly of its frameworks' internals and take up ten
+//! lines each.
 
 use super::{By, TopOptions};
 use crate::analysis::attribution::{Attributor, Source};
@@ -10,10 +11,10 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
 impl By {
-    /// Returns the default ranking for a snapshot. It is by operator if the snapshot has operator scopes, or if stacks
-    /// name operators for at least half of the memory. Otherwise it is by line in the user's code; if there are no such
-    /// lines, it is by operator if stacks name any, and by stack if not. For PyTorch's files without operator scopes,
-    /// it is by stack, because their stacks are the program's own.
+    /// Returns the default ranking for a snapshot: by operator if the snapshot has operator scopes, and otherwise by
+    /// stack for PyTorch's files, because their stacks show the program's own code. Other recordings are ranked by
+    /// operator if stacks name operators for at least half of the memory, and otherwise by line in the user's code. If
+    /// there are no such lines, they are ranked by operator if stacks name any, and by stack if not.
     pub fn default_for(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;

@@ -1,6 +1,6 @@
 //! Rows that depend on scopes alone. Their allocated bytes and blocks are the recorder's own sums, which are exact even
 //! if few of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes, are sums over
-//! the recorded blocks. `rows` uses this.
+//! the recorded blocks. `rows` uses these sums.
 
 use super::By;
 use crate::analysis::attribution::Attributor;

@@ -1,5 +1,6 @@
 //! The rule that decides which stacks look the same. In a Python program, Python lines count but the C++ frames below
-//! them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` uses this.
+//! them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` applies
+//! this rule.
 
 use super::frames::is_python;
 use crate::analysis::ownership::qualified_path;
@@ -19,7 +20,7 @@ struct VisibleFunctions {
     any_python: Vec<u32>,
 }
 
-/// Assigns numbers to functions, with the same number for functions that look the same.
+/// The numbers of functions. Functions that look the same have the same number.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     numbers: HashMap<(String, Option<String>, Option<u32>), u32>,
@@ -27,7 +28,8 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Returns the visible part of a stack, or `None` if it is empty, in which case the stack is shown as it is.
+    /// Returns the visible part of a stack. Returns `None` if no function is visible, in which case the stack is shown
+    /// as it is.
     pub(super) fn visible_functions(
         &mut self,
         addresses: &[u64],
@@ -41,7 +43,8 @@ impl Fold {
         (!all.is_empty()).then_some(all)
     }
 
-    /// Returns the numbers of the Python functions in a stack, or `None` if it has none.
+    /// Returns the numbers of the visible Python functions in a stack or, if none is visible, of all its Python
+    /// functions. Returns `None` if the stack has no Python functions.
     pub(super) fn python_functions(
         &mut self,
         addresses: &[u64],

@@ -26,7 +26,7 @@ pub(in crate::analysis) fn folded_notes(scopes: u64, folded: &Folded) -> Vec<Str
         format!(
             "{} not tracked because as many were live as the recorder keeps (Options::live_blocks): small \
              ones were only counted, the events of others are included.",
-            format_counted(folded.blocks, "block")
+            counted_with_verb(folded.blocks, "block")
         )
     });
     let driver = line(folded.driver_allocations, &|| {
@@ -39,6 +39,6 @@ pub(in crate::analysis) fn folded_notes(scopes: u64, folded: &Folded) -> Vec<Str
     [scopes, stacks, threads, blocks, driver].into_iter().flatten().collect()
 }
 
-fn format_counted(count: u64, what: &str) -> String {
+fn counted_with_verb(count: u64, what: &str) -> String {
     format!("{} {}", counted(count, what), if count == 1 { "was" } else { "were" })
 }

@@ -36,8 +36,8 @@ pub(in crate::analysis) fn format_frames(stack: &[StackLine], frames: usize, roo
     lines
 }
 
-/// Returns the frames of a stack that are shown, which are the Python frames if there are any, without frames that only
-/// forward a call. A stack that contains only such frames is shown as it is.
+/// Returns the frames of a stack to show: its Python frames or, if it has none, all frames. Frames that only forward a
+/// call are omitted unless all of these frames do.
 pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
@@ -46,8 +46,8 @@ pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> 
     rest.filter(|line| all_internal || is_informative(line)).collect()
 }
 
-/// Returns whether this is a Python frame, i.e. one from a Python file or from `<string>`, `<eval_with_key>.7` or the
-/// like.
+/// Returns whether this is a Python frame, which comes from a Python file or from generated code, such as `<string>` or
+/// `<eval_with_key>.7`.
 pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
     let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.contains('>'));
     frame.file.as_deref().is_some_and(of)

@@ -1,5 +1,5 @@
 //! Rows that are not named after scopes or stacks but after streams, pools, sizes, texts or a profile's categories.
-//! `rows` uses this for each block.
+//! `rows` finds the group of each block here.
 
 use super::By;
 use super::texts::Texts;

@@ -57,7 +57,7 @@ pub enum By {
     Phase,
     /// The frame that requested the memory: function, file and line.
     Frame,
-    /// The file of that frame.
+    /// The file of the frame that requested the memory.
     File,
     /// The category from a profile.
     Category,
@@ -147,7 +147,7 @@ pub struct TopOptions {
     /// The rules that decide which frames are the user's.
     pub rules: Rules,
     /// Whether stacks that look the same share a row. If so, frames below a Python line, frames that only forward a
-    /// call, and type arguments are ignored; if not, all stacks are told apart.
+    /// call, and type arguments are ignored; if not, all stacks are distinguished.
     pub fold_hidden: bool,
     /// Whether the rows will be matched with those of another file. If so, ages are omitted, and blocks of unknown
     /// origin share a row, because the stack that frees such a block depends on when the trace ends.
@@ -220,7 +220,7 @@ pub struct TopRow {
     pub name: String,
     /// Requested bytes; with [`TopOptions::at`], the bytes that were live at that moment.
     pub allocated_bytes: u64,
-    /// How many of the bytes that were live at the device's peak belong to this row.
+    /// The row's part of the bytes that were live at the device's peak.
     pub live_at_peak_bytes: u64,
     /// The number of blocks allocated.
     pub count: u64,
@@ -235,16 +235,18 @@ pub struct TopRow {
     pub live_estimated: bool,
     /// The errors of the numbers.
     pub errors: RowErrors,
-    /// The stack, innermost first, starting at the function that requested the memory; empty for other rankings.
+    /// The stack, innermost frame first, starting at the function that requested the memory; empty in rankings without
+    /// stacks.
     pub stack: Vec<StackLine>,
     /// The number of distinct stacks in the row. [`Self::stack`] is the first of them or, for a line, the first one
-    /// through the function that allocated most of the line's bytes. 0 for rankings without stacks.
+    /// through the function that allocated most of the line's bytes. 0 in rankings without stacks.
     pub stacks: usize,
     /// The row's line in the user's code, and the function that it called. In a ranking by line, this is the function
     /// with most of the line's bytes, or no function if the line itself allocated most. Empty except in rankings by
     /// line, stack and Python.
     pub owned: StackOwner,
-    /// The functions that the line called, with their bytes, largest first, at most ten. Only for lines.
+    /// The functions that the line called, with their bytes, largest first, at most ten. Empty except in rankings by
+    /// line.
     pub called: Vec<RowText>,
     /// The total number of functions that the line called.
     pub called_in_all: usize,
@@ -252,7 +254,8 @@ pub struct TopRow {
     pub freed_at: Option<Frame>,
     /// The age of the row's blocks. Only with [`TopOptions::at`], and only if time passed before that moment.
     pub age: Option<RowAge>,
-    /// The row's growth in bytes during the second half of the trace up to that moment. Present if [`Self::age`] is.
+    /// The row's growth in bytes during the second half of the trace up to that moment. Only with [`TopOptions::at`],
+    /// and `None` if the memory that was live halfway is unknown.
     pub growth: Option<RowGrowth>,
     /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), largest first, at most ten. Only for
     /// stacks at a given moment, and without memtrack's own texts.
@@ -387,9 +390,9 @@ pub struct TopReport {
     pub statistics: DeviceStatistics,
     /// The size in bytes below which host blocks were sampled; 0 if none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap between two samples in bytes, if it was fixed.
+    /// The mean gap between two samples in bytes if the gap was fixed; 0 otherwise.
     pub sample_mean_bytes: u64,
-    /// How many bytes each small block counted for, in addition to its own, when samples were selected.
+    /// The number of bytes that were added to the size of each small block when samples were selected.
     pub sample_block_bytes: u64,
     /// The share of the threads' CPU time that recording was allowed to use; 0 if there was no such budget.
     pub budget: f64,

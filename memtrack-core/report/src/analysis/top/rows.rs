@@ -41,7 +41,7 @@ const NO_PYTHON: &str = "(no Python in the stack)";
 /// The maximum number of program texts, or of called functions, in a row.
 const MAX_TEXTS: usize = 10;
 
-/// What identifies a row.
+/// The key that identifies a row.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
     Name(String),
@@ -93,7 +93,7 @@ pub(in crate::analysis) struct KnownTotals {
     bytes: KnownTotal,
     blocks: KnownTotal,
     live_at_peak: KnownTotal,
-    /// Whether the rows should include the end of the recording but that end is missing.
+    /// Whether the end of the recording is missing although the rows should include it.
     lacks_end: bool,
     /// Whether the rows count allocations, which means that no row can have more live bytes than allocated bytes.
     count_allocations: bool,
@@ -142,12 +142,12 @@ pub(in crate::analysis) struct Sorter<'a> {
     texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
-    /// Whether the device has a trace, which blocks may be older than.
+    /// Whether the device has events. Without events, no block counts as older than the trace.
     has_events: bool,
     frees: Frees<'a>,
-    /// Whether blocks of unknown origin are told apart by the stack that freed them.
+    /// Whether blocks of unknown origin are split into rows by the stack that freed them.
     splits_by_free: bool,
-    /// The rows of those blocks, by the stack that freed them.
+    /// The rows of blocks of unknown origin, by the stack that freed them.
     freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
     /// Whether, in rankings by line, blocks without a line in the user's code are split by stack.
     splits_foreign: bool,
@@ -191,7 +191,7 @@ impl<'a> Sorter<'a> {
         lifetimes: &[Lifetime],
     ) -> Self {
         // Whether an autograd node is named after a line in the forward pass depends on the rest of the file. Rows that
-        // will be matched with those of another file need names that do not depend on it.
+        // will be matched with those of another file need names that are the same in both files.
         let forwards = match options.for_matching {
             true => Rc::default(),
             false => Rc::new(ForwardLines::of(snapshot, symbols, &options.rules)),
@@ -236,7 +236,7 @@ impl<'a> Sorter<'a> {
         lines.map(|(_, &row)| row).collect()
     }
 
-    /// Replaces the stacks of a row, which shows the first of `stacks`.
+    /// Replaces the stacks of a row. The row shows the first of `stacks`.
     pub(in crate::analysis) fn set_stacks(&mut self, row: usize, stacks: &[StackId]) {
         let sums = &mut self.sums[row];
         let Some(keys) = stacks.first().map(|&first| self.snapshot.frame_keys(first)) else { return };
@@ -274,7 +274,7 @@ impl<'a> Sorter<'a> {
             return RowPlace::of(self.get_or_add_row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
-        // A free may carry the stack of the allocation, but its scope is that of the free.
+        // A free may carry the stack of the allocation, but its scope is the one in which the block was freed.
         let stack = match lifetime.known {
             true => Some(lifetime.stack),
             false if of_stacks => self.frees.allocation_stack(lifetime),
@@ -396,9 +396,9 @@ impl<'a> Sorter<'a> {
     pub(in crate::analysis) fn rows_by_index(
         self,
         precision: &Precision,
-        wholes: &KnownTotals,
+        known_totals: &KnownTotals,
     ) -> Vec<TopRow> {
-        let mut rows = self.into_named_rows(usize::MAX, 0, precision, wholes, None);
+        let mut rows = self.into_named_rows(usize::MAX, 0, precision, known_totals, None);
         rows.sort_by_key(|&(place, _)| place);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         disambiguate_names(&mut rows);
@@ -411,10 +411,10 @@ impl<'a> Sorter<'a> {
         shown: usize,
         allocated_bytes: u64,
         precision: &Precision,
-        wholes: &KnownTotals,
+        known_totals: &KnownTotals,
         span: Option<&Span<'_>>,
     ) -> Vec<TopRow> {
-        let rows = self.into_named_rows(shown, allocated_bytes, precision, wholes, span);
+        let rows = self.into_named_rows(shown, allocated_bytes, precision, known_totals, span);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         disambiguate_names(&mut rows);
         rows.sort_by(|a, b| {
@@ -435,7 +435,7 @@ impl<'a> Sorter<'a> {
         shown: usize,
         allocated_bytes: u64,
         precision: &Precision,
-        wholes: &KnownTotals,
+        known_totals: &KnownTotals,
         span: Option<&Span<'_>>,
     ) -> Vec<(usize, TopRow)> {
         let (mut sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
@@ -483,19 +483,21 @@ impl<'a> Sorter<'a> {
             let (bytes, count) = match sums.is_exact {
                 true => (Estimate::exact(sums.allocated_bytes as f64), Estimate::exact(sums.blocks)),
                 false => (
-                    wholes.bytes.part(precision.bytes(&sums.allocated), &sums.allocated),
-                    wholes.blocks.part(precision.blocks(&sums.count), &sums.count),
+                    known_totals.bytes.part(precision.bytes(&sums.allocated), &sums.allocated),
+                    known_totals.blocks.part(precision.blocks(&sums.count), &sums.count),
                 ),
             };
-            let row_bytes = wholes.bytes.rounded(&sums.allocated, sums.allocated_bytes);
-            let mut live = wholes.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
-            let mut live_bytes = wholes.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
-            // How many bytes a row without samples may lack is printed once, below the table.
+            let row_bytes = known_totals.bytes.rounded(&sums.allocated, sums.allocated_bytes);
+            let mut live =
+                known_totals.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
+            let mut live_bytes =
+                known_totals.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
+            // The number of bytes that a row without samples may lack is printed once, below the table.
             if !sums.estimated && sums.live_at_peak_bytes == 0 {
                 live = Estimate::exact(0.0);
             }
             // A row without older blocks cannot have more live bytes than allocated bytes.
-            if wholes.count_allocations && !sums.has_older {
+            if known_totals.count_allocations && !sums.has_older {
                 live = live.at_most(bytes.high);
                 live_bytes = live_bytes.min(bytes.high.ceil() as u64);
             }
@@ -507,15 +509,15 @@ impl<'a> Sorter<'a> {
                 name,
                 allocated_bytes: row_bytes,
                 live_at_peak_bytes: live_bytes,
-                count: wholes.blocks.rounded(&sums.count, sums.blocks.round() as u64),
+                count: known_totals.blocks.rounded(&sums.count, sums.blocks.round() as u64),
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
                 live_estimated: sums.live_estimated,
                 errors: RowErrors {
-                    allocated_bytes: bytes.with_completeness(!wholes.lacks_end),
+                    allocated_bytes: bytes.with_completeness(!known_totals.lacks_end),
                     live_at_peak_bytes: live,
-                    count: count.with_completeness(!wholes.lacks_end),
+                    count: count.with_completeness(!known_totals.lacks_end),
                 },
                 stack,
                 stacks: sums.stacks.len(),
@@ -653,11 +655,11 @@ pub(super) fn rank(
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    // If the total is known more precisely, no row may exceed it. Even a single row is not the total, because blocks
-    // without a sample may belong to other rows.
+    // If the total is known more precisely, no row may exceed it. Even if there is only one row, it is not set to the
+    // total, because blocks without a sample may belong to other rows.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
     let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
-    let (bytes, whole_blocks) = match (counted, options.at) {
+    let (bytes, known_blocks) = match (counted, options.at) {
         (Some([bytes, count]), _) => {
             (KnownTotal::of(bytes as f64, &all_bytes), KnownTotal::of(count as f64, &all_blocks))
         }
@@ -665,11 +667,11 @@ pub(super) fn rank(
         (None, None) => (KnownTotal::UNKNOWN, KnownTotal::UNKNOWN),
     };
     let until_the_end = matches!(options.at, None | Some(Moment::End));
-    let wholes = KnownTotals {
+    let known_totals = KnownTotals {
         bytes,
-        blocks: whole_blocks,
+        blocks: known_blocks,
         live_at_peak,
-        // Rows that are matched with those of another file are compared over what was recorded.
+        // Rows that are matched with those of another file are compared only over the recorded events.
         lacks_end: !ended && until_the_end && !options.for_matching,
         count_allocations: options.at.is_none(),
     };
@@ -697,7 +699,7 @@ pub(super) fn rank(
     totals.bytes_error = totals.bytes_error.with_completeness(ends);
     totals.count_error = totals.count_error.with_completeness(ends);
     let all_attributed = attributed.iter().fold(Sum::default(), |all, part| all.with(part));
-    let whole = match counted {
+    let known_attributed = match counted {
         Some([bytes, _]) => KnownTotal::of(bytes as f64, &all_attributed),
         None if options.at.is_some() => KnownTotal::of(most_live, &all_attributed),
         None => KnownTotal::UNKNOWN,
@@ -705,15 +707,18 @@ pub(super) fn rank(
     let attribution_errors = [0, 1, 2].map(|source| {
         let is_exact = exact.is_some() && source == Source::Annotated as usize;
         let sum = &attributed[source];
-        let error =
-            if is_exact { Estimate::exact(sum.value()) } else { whole.part(precision.bytes(sum), sum) };
+        let error = if is_exact {
+            Estimate::exact(sum.value())
+        } else {
+            known_attributed.part(precision.bytes(sum), sum)
+        };
         error.with_completeness(ends)
     });
-    attribution.map(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
+    attribution.map(|source, bytes| known_attributed.rounded(&attributed[source as usize], bytes));
     // The sums of scopes may add rows, but only if no moment was requested.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let forwards = sorter.owners.forwards();
-    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &wholes, span.as_ref());
+    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &known_totals, span.as_ref());
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
     let mut owners = Owners::new(&options.rules).with_forward_lines(forwards);
@@ -802,7 +807,7 @@ pub(in crate::analysis) fn format_freed_name(frame: &Frame) -> String {
     }
 }
 
-/// Adds the folder to names of lines that occur in more than one file.
+/// Adds the folder to line names that would otherwise be the same for different files.
 fn disambiguate_names(rows: &mut [TopRow]) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for row in rows.iter().filter(|row| row.owned.mine.is_some() || row.freed_at.is_some()) {

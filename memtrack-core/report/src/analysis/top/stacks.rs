@@ -7,7 +7,7 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Trims stacks, caching the roles of addresses.
+/// A trimmer for stacks, with a cache of the roles of addresses.
 #[derive(Default)]
 pub(super) struct Trimmer {
     known: HashMap<u64, Role, foldhash::fast::RandomState>,
@@ -20,14 +20,14 @@ enum Role {
     Requester,
     /// They only forward the request.
     Plumbing,
-    /// They are the entry to the program's own allocator, so all frames further in are uninformative too.
+    /// They are the entry point of the program's own allocator, so all frames inside it are uninformative too.
     AllocatorEntry,
 }
 
 impl Role {
     fn of(frames: &[Frame]) -> Self {
-        // Functions inlined into one another share an address, whose role is that of the outermost informative
-        // function.
+        // Functions inlined into one another share an address. The outermost informative function determines the role
+        // of the address.
         let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
         let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
         match (outermost, entry) {

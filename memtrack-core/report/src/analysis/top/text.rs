@@ -1,4 +1,4 @@
-//! A ranking as a text table, with a footer that states the totals and what the numbers may lack.
+//! A ranking as a text table, with a footer that states the totals and the memory that the numbers may lack.
 
 use super::folded::folded_notes;
 use super::frames::format_frames;
@@ -337,7 +337,7 @@ impl TopReport {
         }
     }
 
-    /// Describes the mean number of bytes between samples, and the reason for it.
+    /// Describes the mean number of bytes between samples, and the reason for sampling.
     fn format_sampling_interval(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
@@ -363,11 +363,11 @@ impl TopReport {
     }
 }
 
-/// Formats a row's name in about `room` characters per line, followed by the frames below it if it is a stack.
+/// Formats a row's name in about `room` characters per line, followed by the frames below it if the row is a stack.
 fn format_name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
-            // Show when the block was allocated and where it was freed, on a line each.
+            // Show the time of the allocation and the place of the free on separate lines.
             let name = row.name.trim_end_matches(')');
             let (older, freed) = name.split_once(", ").unwrap_or((name, ""));
             let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(MIN_NAME_CHARS));

@@ -66,7 +66,8 @@ impl<'a> Texts<'a> {
         annotated.copied().or_else(|| self.event_text(lifetime.from.or(lifetime.to)?))
     }
 
-    /// Returns the text of a block unless memtrack wrote it, as it does for scopes and the weights of samples.
+    /// Returns the text of a block if the program wrote it. Texts that memtrack wrote, for scopes and for the weights
+    /// of samples, are ignored.
     pub(super) fn program_text(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (_, pytorch) = self.source?;
         let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
