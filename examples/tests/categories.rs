@@ -125,7 +125,7 @@ fn results_of_operators_are_activations() {
     assert!(all > STEPS as u64 * bytes_of_results(), "{all}");
 }
 
-/// Returns the bytes of storages in which the program reported tensors and whose first version has this category.
+/// Returns the total bytes of the storages that contain reported tensors and whose first version has this category.
 fn tensors(profile: &Profile<'_>, category: Category) -> u64 {
     let storages = (0..).zip(profile.storages()).filter_map(|(number, storage)| Some((number, (*storage)?)));
     let of_category = storages.filter(|&(number, _)| profile.category(number, 0) == Some(category));

@@ -5,7 +5,7 @@ use memtrack_core::{scope, track_memory};
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Requests per lap: the bound of scopes is reached after some thirty laps.
+/// Requests per lap: the bound on scopes is reached after some thirty laps.
 const REQUESTS: u64 = 2200;
 /// One in this many requests panics.
 const PANICS: u64 = 40;
