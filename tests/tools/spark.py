@@ -58,7 +58,7 @@ def halting(arguments):
 
 
 def is_unfinished(folder):
-    """Whether a writer's folder has files of which none is complete."""
+    """Returns whether a writer's folder has files, all of which are incomplete."""
     names = os.listdir(folder)
     return bool(names) and all(name.endswith(".parquet.tmp") for name in names)
 
@@ -341,7 +341,7 @@ class Test:
 
 
 def has_ended(pid):
-    """Whether a process has ended."""
+    """Returns whether a process has ended."""
     now = stat(pid)
     return now is None or now[0] == "Z"
 

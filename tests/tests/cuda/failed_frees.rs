@@ -94,7 +94,8 @@ fn failed_free() {
     memtrack_core::stop();
 }
 
-/// Returns the numbers of pools, opened handles and opened bytes in the newest reading; opened memory is not the program's own.
+/// Returns the numbers of pools, opened handles and opened bytes in the newest reading; opened memory belongs to another
+/// process.
 fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
     let last = snapshot.driver.iter().find(|reading| reading.moment == ReadingMoment::Last);
     let last = last.expect("a snapshot takes one");
