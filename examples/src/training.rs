@@ -64,7 +64,7 @@ pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize
     report::parameters("transformer", weights.map(|(number, weight)| (format!("weight.{number}"), weight)));
     report::buffers("transformer", model.masks().map(|mask| ("mask", mask)));
     let mut optimizer = optimizer(&model, config)?;
-    // The seed differs from that of the weights, so that the two sequences are independent.
+    // The seed differs from the weights' seed, so that the two sequences are independent.
     let mut random = Random::new(!config.seed);
 
     let mut losses = Vec::with_capacity(config.steps);

@@ -151,7 +151,7 @@ fn other_memory_of_the_backward_pass_is_autograd_detail_and_freed_memory_of_the_
         of("backward", "gradient") + of("backward", "autograd_detail") + of("backward", "none"),
         backward
     );
-    // Each step allocates at least four temporary elements per weight: those of the new moments and weights.
+    // Each step allocates at least four temporary elements per weight: for the new moments and weights.
     assert!(of("optimizer", "optimizer_temporary") > 4 * STEPS as u64 * bytes_of_weights(), "{by_phase:?}");
     assert_eq!(
         of("forward", "gradient") + of("forward", "parameter") + of("forward", "input"),

@@ -10,7 +10,7 @@ mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
 
-    /// The counts of the recorder's bytes, which no model uses.
+    /// Replaces the recorder's byte counts, which no model uses.
     pub(crate) fn hold(_bytes: usize) {}
     pub(crate) fn release(_bytes: usize) {}
 }

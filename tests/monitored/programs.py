@@ -68,7 +68,7 @@ PROGRAMS = [
     Program("chromium", "--headless --dump-dom, worker, WebAssembly", ("chromium",), ("chromium", "--version"), ("chromium",), environment=(("CHROMIUM_OPTIONS", "--no-sandbox"),)),
     Program("chromium-sandbox", "the same in its sandbox", ("chromium",), ("chromium", "--version"), ("chromium",), as_nobody=True),
 ]
-# The tests of CPython, by what they test.
+# CPython's tests, by topic.
 MODULES = {
     "threads": ("test_thread", "test_threading", "test_threading_local", "test_threadedtempfile", "test_threadsignals", "test_queue"),
     "subprocess": ("test_subprocess", "test_popen", "test_fork1", "test_wait3", "test_wait4"),
@@ -264,7 +264,7 @@ class Runner:
         return "processes: " + ", ".join(states)
 
     def recorded(self, path):
-        """Returns the recording's size and what it counts, for the table."""
+        """Returns the recording's size and counts, for the table."""
         if not os.path.exists(path):
             return "none"
         size = os.path.getsize(path)

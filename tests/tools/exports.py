@@ -135,7 +135,7 @@ def table(memtrack, file, reports, folder):
 
 
 def events(memtrack, file, reports, folder):
-    """Checks the table of events in DuckDB and pyarrow: its allocations and frees are those of the table of blocks."""
+    """Checks the table of events in DuckDB and pyarrow: its allocations and frees match the table of blocks."""
     run(memtrack, "convert", file, folder / "a.parquet", "--force")
     run(memtrack, "convert", file, folder / "a.csv", "--force")
     base, _ = peak_of_table(folder)

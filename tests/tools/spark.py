@@ -237,7 +237,7 @@ class Test:
         return answers
 
     def compare(self):
-        """Checks that the data set is that of an undisturbed export, to the byte, except for the folders of killed writers."""
+        """Checks that the data set equals an undisturbed export, to the byte, except for the folders of killed writers."""
         def files(folder):
             return {str(file.relative_to(folder)): file.read_bytes() for file in folder.glob("job=*/rank=*/*")}
 

@@ -41,7 +41,7 @@ pub(crate) struct Job {
     pub(crate) output: PathBuf,
     /// The folder to which the recording is moved at the end; `None` if it stays.
     pub(crate) folder: Option<PathBuf>,
-    /// The sanitizer because of which the program is not recorded.
+    /// The sanitizer that prevents the program from being recorded, if any.
     pub(crate) sanitizer: Option<&'static str>,
     pub(crate) options: Options,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Job {
 /// The command's end of the channel.
 pub(crate) struct CollectorProcess {
     channel: UnixStream,
-    /// The path by which programs find the shared memory.
+    /// The path under which programs open the shared memory.
     pub(crate) memory: PathBuf,
 }
 

@@ -33,7 +33,7 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The command's end of the pipe to the watcher, which `exec` closes.
 pub(crate) struct Watcher {
-    /// The path by which programs find the shared memory.
+    /// The path under which programs open the shared memory.
     pub(crate) memory: PathBuf,
     command: PipeWriter,
 }

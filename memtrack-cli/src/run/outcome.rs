@@ -26,7 +26,7 @@ pub(super) struct Outcome<'a> {
     pub(super) job: &'a Job,
 }
 
-/// What was recorded when the program ended.
+/// The state of the recording when the program ended.
 pub(super) struct Found {
     /// The recording; `None` if nothing was recorded.
     recording: Option<PathBuf>,

@@ -190,7 +190,8 @@ fn release(handle: u64) -> Answer {
     call!(cuMemRelease(handle => u64))
 }
 
-/// After an earlier unmap, one call unmaps two created handles and an imported one; a failed call unmaps none of them.
+/// Asserts that after an earlier unmap, one call unmaps two created handles and an imported one, and that a failed call
+/// unmaps none of them.
 fn mappings() {
     let range = reserve(5);
     let (exported, mut imported, mut number) = (create(0), 0, 0_i32);

@@ -51,7 +51,7 @@ fn store(parts: Vec<Vec<u8>>) -> usize {
     parts.into_iter().map(|part| black_box(part.into_boxed_slice()).len()).sum()
 }
 
-/// A recursive operator.
+/// Calls itself `levels` times; each call is an operator.
 #[track_memory]
 fn descend(levels: u64) {
     let block = black_box(vec![1_u8; 100]);
