@@ -1,4 +1,4 @@
-//! Builds the libraries that `memtrack run` preloads, for the command to embed.
+//! Builds the libraries that `memtrack run` preloads, so that the command can embed them.
 //!
 //! A nested cargo builds them, in a separate target folder: cargo would not optimise them as build-dependencies, and no
 //! setting of this package could change that. If a library cannot be built, the build of the command fails.
@@ -9,12 +9,12 @@
 //! project that depends on both packages, with the command's lock file and an optimised profile, and copies the libraries
 //! from the paths that cargo documents.
 //!
-//! All builds of the command in one target folder share the project's folder, so that the recorder is compiled once for
-//! debug and release. The crates that the command's own build fetched usually suffice, so the first attempt is offline.
-//! The command depends on the packages for `cfg(any())`, which matches no platform: so they are in its lock file and in
-//! `cargo vendor`, and are published before it. If packages are next to this one in folders named NAME-VERSION, as when
-//! `cargo publish --dry-run` verifies them, those are used. `cargo install --offline` without `--locked` may fail, because
-//! the versions of the lock file may not have been fetched.
+//! All builds of the command in one target folder share the project's folder, so that the recorder is compiled once for debug
+//! and release. The crates that the command's own build fetched usually suffice, so the first attempt is offline. The command
+//! depends on the packages under `cfg(any())`, which matches no platform. This puts them in its lock file and in the output of
+//! `cargo vendor`, and means that they are published first. Packages in sibling folders named NAME-VERSION, as `cargo publish
+//! --dry-run` arranges them, take precedence. `cargo install --offline` without `--locked` can fail, because the versions in
+//! the lock file might not have been fetched.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,18 +23,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The packages, the file names under which the command embeds their libraries, and what a panic does in them: the second library
-/// has no standard library, which requires `abort`, and no dependencies that would be built again for it.
+/// For each package: its name, the file name under which the command embeds its library, and its panic strategy. The second
+/// library does not use the standard library, which requires `abort`. It has no dependencies that would have to be built again
+/// for that strategy.
 const LIBRARIES: [(&str, &str, &str); 2] =
     [("memtrack-preload", "preload.so", "unwind"), ("memtrack-preload-heap", "preload_heap.so", "abort")];
 
-/// Optimised regardless of the command's profile, and without debug information, which is useless in an embedded library.
+/// The profile of the libraries: optimised regardless of the command's profile, and without debug information, which is useless
+/// in an embedded library.
 const PROFILE: &str =
     "[profile.release]\nopt-level = 3\ncodegen-units = 1\ndebug = false\nincremental = false\n";
 
 /// Crates that dumps and reports need and recording does not: in an unoptimised build of the command, these crates are not
 /// optimised either. That saves a third of the libraries' build, 30 s of processor time.
-const OF_REPORTS: [&str; 8] = [
+const REPORT_CRATES: [&str; 8] = [
     "addr2line",
     // Recording uses this crate only to unwind with libgcc, which is optimised anyway, if no other unwinder works. The rest
     // of the crate symbolizes.
@@ -67,15 +69,15 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// Writes a library to where the command embeds it from, and passes its checksum to the command, which would otherwise have
-/// to read the whole library each time it runs.
+/// Writes a library to the file that the command embeds, and passes its checksum to the command's build: computing the checksum
+/// at run time would mean reading the whole library.
 fn embed(out: &Path, embedded: &str, content: &[u8]) {
     fs::write(out.join(embedded), content).expect("OUT_DIR can be written");
     let name = embedded.trim_end_matches(".so").to_uppercase();
     println!("cargo:rustc-env=MEMTRACK_{name}_CHECKSUM={:08x}", crc32fast::hash(content));
 }
 
-/// Builds both libraries and copies them to `out`, from where the command embeds them.
+/// Builds both libraries and copies them to `out`, from which the command embeds them.
 fn build(out: &Path) {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let manifest = manifest(&here);
@@ -116,11 +118,12 @@ fn build(out: &Path) {
     }
 }
 
-/// Returns the folder in which the libraries are built: all builds of the command in a target folder that need the same
-/// libraries share it, whichever packages are built. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; at another depth, fewer
-/// builds would share the folder.
+/// Returns the folder in which the libraries are built. All builds of the command in one target folder share it if they need
+/// the same libraries, whichever packages cargo is building. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; if cargo moved it
+/// to another depth, fewer builds would share the folder.
 ///
-/// Cargo puts no hash into the name of a shared library, so the folder's name has a hash of all that affects its content.
+/// Cargo puts no hash into the name of a shared library, so the folder's name contains a hash of everything that affects the
+/// libraries.
 fn project_folder(out: &Path, manifest: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     manifest.hash(&mut hasher);
@@ -132,8 +135,8 @@ fn project_folder(out: &Path, manifest: &str) -> PathBuf {
     shared.join(format!("memtrack-preload-{:016x}", hasher.finish()))
 }
 
-/// Returns the manifest of a project that depends on both packages: on those in this workspace, or else in the registry
-/// that this package comes from.
+/// Returns the manifest of a project that depends on both packages, from this workspace if they are in it, otherwise
+/// from the registry that this package came from.
 fn manifest(here: &Path) -> String {
     let mut text = String::from(
         "[workspace]\n[package]\nname = \"memtrack-preload-build\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
@@ -149,7 +152,7 @@ fn manifest(here: &Path) -> String {
     }
     text += PROFILE;
     if variable("OPT_LEVEL") == "0" {
-        for package in OF_REPORTS {
+        for package in REPORT_CRATES {
             let _ =
                 writeln!(text, "[profile.release.package.\"{package}\"]\nopt-level = 0\ncodegen-units = 16");
         }

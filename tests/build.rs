@@ -1,9 +1,9 @@
 //! Sets a `cfg` for each of the tests' requirements that this machine meets; `src/requirements.rs` lists them.
 //!
-//! **Why at build time?** Libtest can ignore a test only if this is known when the test is compiled. Cargo cannot watch for
-//! files that do not exist yet (if a build script names a missing file, every build runs the script and rebuilds all tests),
-//! so `tests/tests/cli/requirements.rs` checks for new ones, reports them, and touches a file that this script names: the
-//! tests that need them are still ignored in that run, and the next run rebuilds them.
+//! **Why at build time?** Libtest ignores a test only if that was decided when the test was compiled. Cargo cannot watch for
+//! files that do not exist yet (if a build script names a missing file, every build runs the script and rebuilds all tests), so
+//! `tests/tests/cli/requirements.rs` checks for added files, reports them, and touches a file that this script names. The tests
+//! that need the added files are still ignored in that run; the next run rebuilds them.
 
 #[path = "src/requirements.rs"]
 mod requirements;
@@ -23,8 +23,8 @@ fn main() {
         println!("cargo:rustc-check-cfg=cfg({name})");
         let Some(file) = file else { continue };
         println!("cargo:rustc-cfg={name}");
-        // Cargo reruns the script when the file is removed. A missing file is not named, because cargo would rebuild all
-        // tests each time: when the file is added, `tests/tests/cli/requirements.rs` touches the file below.
+        // Cargo reruns the script when the file is removed. A missing file is not named, because cargo would rebuild all tests
+        // each time. When the file is added, `tests/tests/cli/requirements.rs` touches the file below.
         if !file.as_os_str().is_empty() {
             println!("cargo:rerun-if-changed={}", file.display());
         }

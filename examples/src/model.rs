@@ -118,7 +118,7 @@ impl Attention {
         })
     }
 
-    /// (batch, context, width) → (batch, heads, context, head width).
+    /// Splits (batch, context, width) into (batch, heads, context, head width).
     #[track_memory]
     fn split_heads(&self, input: &Tensor) -> Result<Tensor> {
         let (batch, context, _) = input.dims3()?;
@@ -257,7 +257,7 @@ impl Transformer {
 }
 
 impl Module for Transformer {
-    /// (batch, context) characters → (batch, context, vocabulary) scores.
+    /// Maps (batch, context) characters to (batch, context, vocabulary) scores.
     #[track_memory(root, name = "transformer")]
     fn forward(&self, characters: &Tensor) -> Result<Tensor> {
         let mut hidden = self.embedding.forward(characters)?;

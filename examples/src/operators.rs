@@ -7,7 +7,7 @@
 use candle_core::{D, Result, Tensor};
 use memtrack_core::track_memory;
 
-/// `input` × `weight` + `bias`, for the last dimension of `input` and a `weight` of shape (in, out).
+/// Returns `input` × `weight` + `bias`, for the last dimension of `input` and a `weight` of shape (in, out).
 #[track_memory]
 pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     input.broadcast_matmul(weight)?.broadcast_add(bias)
@@ -23,7 +23,7 @@ pub fn layer_norm(input: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tens
     centred.broadcast_div(&deviation)?.broadcast_mul(scale)?.broadcast_add(shift)
 }
 
-/// The attention scores of each pair of characters, before the softmax: `query` × `key`ᵀ / √width.
+/// Returns the attention scores of each pair of characters, before the softmax: `query` × `key`ᵀ / √width.
 #[track_memory]
 pub fn attention_scores(query: &Tensor, key: &Tensor) -> Result<Tensor> {
     let scale = 1.0 / (query.dim(D::Minus1)? as f64).sqrt();
@@ -42,25 +42,25 @@ pub fn softmax(scores: &Tensor) -> Result<Tensor> {
     candle_nn::ops::softmax(scores, D::Minus1)
 }
 
-/// The sum of the values, weighted by the probabilities.
+/// Returns the sum of the values, weighted by the probabilities.
 #[track_memory]
 pub fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor> {
     probabilities.matmul(value)
 }
 
-/// The activation function between the two layers of the feed-forward network.
+/// Applies the activation function between the two layers of the feed-forward network.
 #[track_memory]
 pub fn gelu(input: &Tensor) -> Result<Tensor> {
     input.gelu()
 }
 
-/// `input` + `change`: a residual connection.
+/// Returns `input` + `change`: a residual connection.
 #[track_memory]
 pub fn residual(input: &Tensor, change: &Tensor) -> Result<Tensor> {
     input + change
 }
 
-/// The rows of `table` at `indices`.
+/// Returns the rows of `table` at `indices`.
 #[track_memory]
 pub fn lookup(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     let mut shape = indices.dims().to_vec();
@@ -68,7 +68,7 @@ pub fn lookup(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     table.index_select(&indices.flatten_all()?, 0)?.reshape(shape)
 }
 
-/// The cross entropy of the next characters, averaged over the batch.
+/// Returns the cross entropy of the next characters, averaged over the batch.
 #[track_memory]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     candle_nn::loss::cross_entropy(&logits.flatten(0, 1)?, targets)

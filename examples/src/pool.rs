@@ -132,7 +132,7 @@ struct State {
 struct Block {
     size_bytes: u64,
     segment: u64,
-    /// The requested bytes, or none if the block is free.
+    /// The requested bytes, or `None` if the block is free.
     requested_bytes: Option<u64>,
 }
 

@@ -6,8 +6,8 @@ use candle_core::{CpuStorage, DType, Storage, Tensor, Var};
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 
-/// A local type as the trait's parameter: the trait is memtrack's and the tensor candle's, so the orphan rule requires a
-/// type of this crate.
+/// A local type for the trait's parameter. The trait belongs to memtrack and the tensor to candle, so the orphan rule requires
+/// a type from this crate.
 #[derive(Debug)]
 pub enum Candle {}
 

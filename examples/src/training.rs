@@ -30,7 +30,7 @@ impl Outcome {
         (mean(&self.losses[..quarter.min(self.losses.len())]), mean(&self.losses[end..]))
     }
 
-    /// Checks that the model has learnt: otherwise the run's memory would not be that of real training.
+    /// Checks that the model has learnt, so that the run's memory is representative of real training.
     ///
     /// # Errors
     /// If the loss has not fallen by at least a tenth, or is not a number.
@@ -55,7 +55,7 @@ pub fn train(config: &Config, progress: impl FnMut(usize, f32)) -> Result<Outcom
 /// Trains a new model on any device, like [`train`].
 ///
 /// # Errors
-/// The same as those of [`train`].
+/// In the same cases as [`train`].
 pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
     let corpus = Corpus::new(TEXT);
     let model = Transformer::new(corpus.vocabulary_size(), config, device)?;
@@ -64,7 +64,7 @@ pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize
     report::parameters("transformer", weights.map(|(number, weight)| (format!("weight.{number}"), weight)));
     report::buffers("transformer", model.masks().map(|mask| ("mask", mask)));
     let mut optimizer = optimizer(&model, config)?;
-    // The seed differs from that of the weights, so that the two sequences are independent.
+    // The seed differs from the weights' seed, so that the two sequences are independent.
     let mut random = Random::new(!config.seed);
 
     let mut losses = Vec::with_capacity(config.steps);

@@ -125,7 +125,7 @@ fn results_of_operators_are_activations() {
     assert!(all > STEPS as u64 * bytes_of_results(), "{all}");
 }
 
-/// Returns the bytes of storages in which the program reported tensors and whose first version has this category.
+/// Returns the total bytes of the storages that contain reported tensors and whose first version has this category.
 fn tensors(profile: &Profile<'_>, category: Category) -> u64 {
     let storages = (0..).zip(profile.storages()).filter_map(|(number, storage)| Some((number, (*storage)?)));
     let of_category = storages.filter(|&(number, _)| profile.category(number, 0) == Some(category));
@@ -151,7 +151,7 @@ fn other_memory_of_the_backward_pass_is_autograd_detail_and_freed_memory_of_the_
         of("backward", "gradient") + of("backward", "autograd_detail") + of("backward", "none"),
         backward
     );
-    // Each step allocates at least four temporary elements per weight: those of the new moments and weights.
+    // Each step allocates at least four temporary elements per weight: for the new moments and weights.
     assert!(of("optimizer", "optimizer_temporary") > 4 * STEPS as u64 * bytes_of_weights(), "{by_phase:?}");
     assert_eq!(
         of("forward", "gradient") + of("forward", "parameter") + of("forward", "input"),

@@ -26,7 +26,8 @@ fn main() -> ExitCode {
     )
 }
 
-/// Runs `work` on a rayon pool whose threads have ended on return. The threads of rayon's default pool never end.
+/// Runs `work` on a rayon pool, and returns after the pool's threads have ended. The threads of rayon's default pool
+/// never end.
 fn on_threads_that_end<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let mut threads = Vec::new();
     let spawn = |thread: rayon::ThreadBuilder| {

@@ -344,8 +344,8 @@ impl InputArgs {
         }
     }
 
-    /// Returns the arguments for another run, of which the process with the same command line is compared. A process that was
-    /// chosen by its name is chosen so in both.
+    /// Returns the arguments for reading another run to compare with. They select the process with the same command line. If
+    /// the user chose the process by name, that name applies to both runs.
     pub(crate) fn matching(&self, report: Option<&ReadReport>) -> Self {
         let is_by_name = self.process.as_ref().is_some_and(|process| process.parse::<u32>().is_err());
         let report = report.filter(|_| !is_by_name && !self.all);

@@ -154,7 +154,7 @@ fn load_error(path: &Path, head: &[u8], error: LoadError) -> CliError {
     }
 }
 
-/// Describes which of several processes a report is about, unless the user has chosen it by its id.
+/// Describes which of several processes a report is about, unless the user has chosen that process by its id.
 fn which_process(report: &ReadReport, input: &InputArgs) -> Option<String> {
     let processes: BTreeSet<u32> = report.processes.iter().map(|row| row.pid).collect();
     if input.all {
@@ -181,7 +181,8 @@ fn counted_processes(count: u64) -> String {
     if count == 1 { "1 process is".to_owned() } else { format!("{count} processes are") }
 }
 
-/// Checks that a process that the user has chosen is in a file that is not the recording of a run.
+/// Checks the process that the user has chosen, if the file is not the recording of a run: the file must be about that
+/// process.
 fn check_process(loaded: &Loaded, path: &Path, input: &InputArgs) -> Result<(), CliError> {
     let Some(wanted) = &input.process else { return Ok(()) };
     match &loaded.report {
@@ -204,7 +205,7 @@ fn check_process(loaded: &Loaded, path: &Path, input: &InputArgs) -> Result<(), 
     }
 }
 
-/// Reads all processes of the recording of a run, each with a snapshot of its own.
+/// Reads all processes of the recording of a run, each as a separate snapshot.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is larger than `--max-input`, or is not a recording.

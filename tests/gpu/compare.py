@@ -1,6 +1,6 @@
 """Compares PyTorch's statistics with memtrack's summary of the same run. PyTorch's segments are allocations of the driver, and
-libraries may allocate more: so memtrack must report at least as many bytes, and not many more. With cudaMallocAsync, PyTorch
-counts the bytes that the driver's pool reserves, of which memtrack records the allocated ones."""
+libraries can allocate more. So memtrack must report at least as many bytes, but not many more. With cudaMallocAsync, PyTorch
+counts the bytes that the driver's pool reserves; memtrack records only the bytes that are allocated from the pool."""
 import json
 import os
 import sys

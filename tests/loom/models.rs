@@ -1,7 +1,7 @@
-//! The recorder's protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
-//! while it is filled, the move of a full chunk to the ring, the stamps that order events of one address, and the pages and
-//! records that a program shares with `memtrack run`. `chunk.rs`, `order.rs` and `protocol.rs` are the recorder's source files, with loom's atomics and cells. The locks around them (a dashmap
-//! shard, the store's lock) are plain loom locks here.
+//! The recorder's protocols, under loom, which runs every schedule of two or three threads: a chunk that is read while it is
+//! filled, the move of a full chunk to the ring, the stamps that order events of one address, and the pages and records that a
+//! program shares with `memtrack run`. `chunk.rs`, `order.rs` and `protocol.rs` are the recorder's source files, with loom's
+//! atomics and cells. The locks around them (a dashmap shard's and the store's) are plain loom locks here.
 #![cfg(test)]
 #![allow(dead_code, unsafe_code)]
 
@@ -10,7 +10,7 @@ mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
 
-    /// The counts of the recorder's bytes, which no model uses.
+    /// Replaces the recorder's byte counts, which no model uses.
     pub(crate) fn hold(_bytes: usize) {}
     pub(crate) fn release(_bytes: usize) {}
 }
@@ -90,7 +90,8 @@ mod tests {
             ring.extend(full);
         }
 
-        /// Collects events as `Recorder::events_of` does: clones the ring's chunks under the lock and reads them after it.
+        /// Collects events as `Recorder::events_of` does: clones the ring's chunks under the lock and reads them after
+        /// releasing it.
         fn collect(&self) -> Vec<u32> {
             let ring = self.full.lock().unwrap();
             let full: Vec<_> = ring.iter().map(std::sync::Arc::clone).collect();
@@ -246,7 +247,7 @@ mod shared_memory {
         slots: [UnsafeCell<u32>; SLOTS],
     }
 
-    // SAFETY: that slots are accessed by one thread at a time is what the models check.
+    // SAFETY: the models check that only one thread at a time accesses a slot.
     unsafe impl Sync for Page {}
     // SAFETY: as above.
     unsafe impl Send for Page {}
@@ -258,8 +259,8 @@ mod shared_memory {
             Self { state: zero(), kind: zero(), len: zero(), slots }
         }
 
-        /// Writes an event, as a thread of the program does that has claimed the page. Returns whether the page is full now, after
-        /// which the thread must not use it any more.
+        /// Writes an event, as a thread of the program does after claiming the page. Returns whether the page is now full; if
+        /// it is, the thread must no longer use it.
         fn push(&self, event: u32) -> bool {
             let len = self.len.load(Ordering::Relaxed);
             // SAFETY: the model checks it.
@@ -318,8 +319,8 @@ mod shared_memory {
         });
     }
 
-    /// A thread writes a stack to the log before another thread can use its number. The command reads lengths first, and the log
-    /// afterwards.
+    /// A thread writes a stack to the log before another thread can use its number. The command reads the lengths of pages
+    /// first, and the log afterwards.
     #[test]
     fn the_log_has_the_record_of_every_event() {
         loom::model(|| {

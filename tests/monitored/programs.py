@@ -32,7 +32,7 @@ NOBODY = 65534
 @dataclasses.dataclass
 class Program:
     name: str
-    what: str                # what the table shows as run
+    what: str                # the table's text for what was run
     needs: tuple             # commands that must be installed, and folders
     version: tuple           # the command that prints the version in its first line with a number
     packages: tuple = ()     # Debian packages that contain these commands
@@ -68,7 +68,7 @@ PROGRAMS = [
     Program("chromium", "--headless --dump-dom, worker, WebAssembly", ("chromium",), ("chromium", "--version"), ("chromium",), environment=(("CHROMIUM_OPTIONS", "--no-sandbox"),)),
     Program("chromium-sandbox", "the same in its sandbox", ("chromium",), ("chromium", "--version"), ("chromium",), as_nobody=True),
 ]
-# The tests of CPython, by what they test.
+# CPython's tests, by topic.
 MODULES = {
     "threads": ("test_thread", "test_threading", "test_threading_local", "test_threadedtempfile", "test_threadsignals", "test_queue"),
     "subprocess": ("test_subprocess", "test_popen", "test_fork1", "test_wait3", "test_wait4"),
@@ -153,7 +153,7 @@ def kill_descendants():
 
 @dataclasses.dataclass
 class Run:
-    """What a run of a program left."""
+    """The outcome of one run of a program."""
     code: int
     lines: list
     seconds: float
@@ -162,13 +162,13 @@ class Run:
     recording: str = "-"
 
 
-# What contains times, process ids, addresses and random names in the output of any program.
+# Patterns for times, process ids, addresses and random names, which occur in the output of any program.
 VARIES = [(re.compile(pattern), instead) for pattern, instead in (
     (r"0x[0-9a-fA-F]+", "ADDRESS"),
     (r"\b\d+:\d\d:\d\d( load avg: [\d.]+)?", "TIME"),
     (r"(\.sh: line \d+: )\d+", r"\1PID"),
     (r"\(\d+\) panicked", "(THREAD) panicked"),
-    # A test of CPython that takes long has its time in the line of the next.
+    # CPython prints the time of a slow test in the line of the next test.
     (r" -- \w+ passed in .*", ""),
     (r"\b\d+(\.\d+)? (ms|sec|s|seconds|min)\b( \d+(\.\d+)? sec\b)?", "TIME"),
     (r"\b\d+(\.\d+)?s\b", "TIME"),
@@ -202,7 +202,7 @@ class Runner:
         self.cache = os.path.join(work, "cache")
 
     def run(self, program, mode):
-        """Runs the program alone or as the mode says, and returns what it left."""
+        """Runs the program in this mode, alone or under memtrack, and returns the outcome."""
         for name in ("home", "tmp", "run", "recording"):
             shutil.rmtree(os.path.join(self.work, name), ignore_errors=True)
             os.mkdir(os.path.join(self.work, name))
@@ -264,7 +264,7 @@ class Runner:
         return "processes: " + ", ".join(states)
 
     def recorded(self, path):
-        """Returns the recording's size and what it counts, for the table."""
+        """Returns the recording's size and counts, for the table."""
         if not os.path.exists(path):
             return "none"
         size = os.path.getsize(path)
@@ -299,7 +299,7 @@ def values(tree, name):
 
 
 class Expected:
-    """What all runs alone have in common."""
+    """The common parts of all runs without memtrack."""
 
     def __init__(self, first):
         # None stands for any number of lines.
@@ -317,7 +317,7 @@ class Expected:
         self.lines = [line for i, line in enumerate(common) if line is not None or i == 0 or common[i - 1] is not None]
 
     def matches(self, lines):
-        """Whether these lines are the expected ones, with anything where the runs alone differ."""
+        """Returns whether these lines are the expected ones. Where the runs without memtrack differ, any lines are accepted."""
         parts = [[]]
         for line in self.lines:
             if line is None:
@@ -340,7 +340,7 @@ class Expected:
         return len(lines) - len(last) >= place and lines[len(lines) - len(last):] == last
 
     def difference(self, run):
-        """Returns how the run differs from those alone, or an empty list."""
+        """Returns the differences from the runs without memtrack, or an empty list."""
         if run.hang:
             return [run.hang]
         found = []
@@ -409,7 +409,7 @@ def install(programs):
     for package in packages:
         subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], env=environment, stdout=subprocess.DEVNULL)
     if "openssh-server" in packages:
-        # The service's start would make it.
+        # Starting the service would create this folder.
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
 
 
@@ -458,7 +458,7 @@ def main():
             programs = [p for p in [*PROGRAMS, *cpython_programs(options.python or newest_python())] if p.name in chosen]
     # Orphaned processes become children of this one, which can thus find and end them.
     ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    # The program that runs is ended too if this one is.
+    # If this process is terminated, it also ends the program that it is running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = [("program", "version", "what was run", "alone", "run", "run --host", "recorded with --host", "result")]
     failed = skipped = same = 0

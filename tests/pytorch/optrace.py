@@ -99,7 +99,7 @@ def analysis_ms(folders):
 
 
 def same(export, reference):
-    """Whether exports are equal. The coalesced one of PyTorch 2.1 is not compared, because it has ns instead of µs."""
+    """Returns whether exports are equal. PyTorch 2.1's coalesced export is not compared, because it has ns instead of µs."""
     in_ns = len(reference) == 2 and reference[0] and isinstance(reference[0][0], int) and reference[0][0] > 1 << 53
     return in_ns or export == reference
 

@@ -13,7 +13,7 @@ const THREADS: &str = "RUST_TEST_THREADS";
 #[macro_export]
 macro_rules! tests_wait {
     () => {
-        /// Called before `main`, in which libtest reads the environment.
+        /// Called before `main`, because libtest reads the environment in `main`.
         #[cfg(target_os = "linux")]
         #[allow(unsafe_code)]
         #[used]

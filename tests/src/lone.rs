@@ -26,7 +26,7 @@ pub fn run(name: &str, test: impl FnOnce()) -> ExitCode {
         u8::from(!passed),
         u8::from(!runs),
     );
-    // The same codes as libtest's.
+    // The same exit codes as libtest.
     if passed { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 

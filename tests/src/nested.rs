@@ -1,5 +1,5 @@
 //! Builds the programs in `tests/programs/*`, which need other features or versions, by a nested cargo: into a separate target
-//! folder or, where they share the workspace's crates, into that of the tests.
+//! folder or, where they share the workspace's crates, into the tests' target folder.
 //!
 //! **Why are some of these programs members of the workspace?** A program that must not compile (`tests/macros`), is written by a
 //! test (`tests/docs`), or needs one other feature (`cudarc_linked`) is a member behind a feature that only its test

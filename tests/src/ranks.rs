@@ -32,7 +32,7 @@ pub struct Job {
 }
 
 impl Default for Job {
-    /// Eight ranks of six steps; rank 5 leaks 8 MiB in each step.
+    /// Returns a job of eight ranks with six steps; rank 5 leaks 8 MiB in each step.
     fn default() -> Self {
         Self {
             ranks: 8,

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// The number of device events of `cuda_plain`'s `work`: three segments with a block each, of which two are freed.
+/// The number of device events of `cuda_plain`'s `work`: three segments with one block each; two of the segments are
+/// freed with their blocks.
 const WORK_EVENTS: usize = 10;
 
 /// A temporary folder, the mock driver, and the command that runs with both.

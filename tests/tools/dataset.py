@@ -96,7 +96,7 @@ def tables(folder, ranks, events):
 
 
 def same_answers(name, files):
-    """Checks that the results of the SQL are those of `memtrack ranks`."""
+    """Checks that the SQL queries return the results of `memtrack ranks`."""
     folder = WORK / f"set {name}"
     memtrack("export", "--parquet", folder, "--job", "a job", *files)
     base = tables(folder, len(files), False)
@@ -164,7 +164,7 @@ def kills(file):
 
 
 def races(file):
-    """Checks that of several files that are exported concurrently as one rank, one succeeds and the others fail."""
+    """Checks that if several files are exported concurrently as one rank, one succeeds and the others fail."""
     folder = WORK / "races"
     for race in range(10):
         files = [WORK / f"race{race}-{number}.pickle" for number in range(6)]

@@ -53,7 +53,7 @@ class Checks:
             WHERE l.job = d.job AND l.rank = d.rank AND l.device = d.device), 0)"""), 0)
 
     def same_answers(self, name, rows, files):
-        """Checks that the results of the queries are those of `memtrack ranks --json`, which is returned. `rows` returns the rows
+        """Checks that the queries return the results of `memtrack ranks --json`, and returns that report. `rows` returns the rows
         of a query's text as dictionaries."""
         report = json.loads(self.memtrack("ranks", "--json", *files).stdout)
 

@@ -4,7 +4,7 @@ pprof in `go tool pprof`, the table of blocks in Python's csv and DuckDB, the ta
 its page in Chromium.
 
 Usage: tests/tools/setup.sh WORK && WORK/venv/bin/python3 tests/tools/exports.py MEMTRACK WORK [FILE...]
-Files are recordings and snapshots; without any, fixtures of PyTorch's with one device and with several.
+Files are recordings and snapshots; without any, PyTorch fixtures with one device and with several.
 """
 
 import csv
@@ -63,7 +63,7 @@ def pprof_top(profile, index, *more):
 
 
 def agree(found, expected, estimated):
-    """Whether two numbers agree. If small blocks were sampled, files contain estimates, and reports the recorder's counts."""
+    """Returns whether two numbers agree. If small blocks were sampled, files have estimates, and reports the recorder's counts."""
     return found == expected or (estimated and abs(found - expected) <= 0.3 * expected + 1)
 
 
@@ -135,7 +135,7 @@ def table(memtrack, file, reports, folder):
 
 
 def events(memtrack, file, reports, folder):
-    """Checks the table of events in DuckDB and pyarrow: its allocations and frees are those of the table of blocks."""
+    """Checks the table of events in DuckDB and pyarrow: its allocations and frees match the table of blocks."""
     run(memtrack, "convert", file, folder / "a.parquet", "--force")
     run(memtrack, "convert", file, folder / "a.csv", "--force")
     base, _ = peak_of_table(folder)

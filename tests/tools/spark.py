@@ -58,7 +58,7 @@ def halting(arguments):
 
 
 def is_unfinished(folder):
-    """Whether a writer's folder has files of which none is complete."""
+    """Returns whether a writer's folder has files, all of which are incomplete."""
     names = os.listdir(folder)
     return bool(names) and all(name.endswith(".parquet.tmp") for name in names)
 
@@ -237,7 +237,7 @@ class Test:
         return answers
 
     def compare(self):
-        """Checks that the data set is that of an undisturbed export, to the byte, except for the folders of killed writers."""
+        """Checks that the data set equals an undisturbed export, to the byte, except for the folders of killed writers."""
         def files(folder):
             return {str(file.relative_to(folder)): file.read_bytes() for file in folder.glob("job=*/rank=*/*")}
 
@@ -341,7 +341,7 @@ class Test:
 
 
 def has_ended(pid):
-    """Whether a process has ended."""
+    """Returns whether a process has ended."""
     now = stat(pid)
     return now is None or now[0] == "Z"
 

@@ -58,7 +58,7 @@ def rows(query, folder):
 
 
 def snapshot(rank):
-    """Returns a trace of some hundred blocks of one size, of which every fourth stays live."""
+    """Returns a trace of some hundred blocks of one size. Every fourth block stays live."""
     frames = [dict(name=f"layer{rank % 2}", filename="/app/model.py", line=10 + rank), dict(name="main", filename="/app/train.py", line=7)]
     trace, blocks = [], []
     for number in range(400):

@@ -59,7 +59,7 @@ struct TanhHandles {
     output: Output,
 }
 
-/// The hyperbolic tangent of each element. Its derivative follows from its result: 1 - tanh².
+/// Returns the hyperbolic tangent of each element. Its derivative follows from its result: 1 - tanh².
 #[track_memory]
 pub fn tanh(input: &Tensor, variant: Variant) -> Tensor {
     let values = input.read(|input| input.iter().map(|x| x.tanh()).collect());
@@ -77,7 +77,7 @@ pub fn tanh(input: &Tensor, variant: Variant) -> Tensor {
     output
 }
 
-/// The mean of the squared differences, a scalar.
+/// Returns the mean of the squared differences, a scalar.
 #[track_memory]
 pub fn mean_squared_error(guess: &Tensor, truth: &Tensor) -> Tensor {
     let count = guess.shape().iter().product::<usize>() as f32;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares sampled recordings of a training run with the exact numbers, from a recording of every block.
 
-Run it from anywhere in the repository; `README.md` beside it describes what is counted. The exit code is 1 if less than 95 % of
+Run it from anywhere in the repository; `README.md` beside it describes what is counted. The exit code is 1 if fewer than 95 % of
 the rows with at least a hundredth of all bytes or blocks are within 10 % of the exact numbers.
 """
 

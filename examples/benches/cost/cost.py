@@ -24,7 +24,7 @@ MODES = ["off", "default", "exact", "exact-all"]
 
 # The default budget is 3 %; costs outside the budget may add 1 %.
 DEFAULT_BOUND = 1.04
-# The bound of exact recording, as a share of the time that heaptrack adds.
+# The bound on exact recording, as a share of the time that heaptrack adds.
 EXACT_BOUND = {"no frame pointers": 1.0, "frame pointers": 0.5}
 
 
@@ -95,7 +95,7 @@ class Runner:
         }
 
     def run_beside_off(self, binary, workload, mode, first):
-        """Like `run`, at the same time as an `off` on the same processor, whose CPU seconds are `off_cpu`."""
+        """Like `run`, with an `off` on the same processor at the same time. Its CPU seconds are returned as `off_cpu`."""
         config, steps = workload
         started = {}
         for name in (mode, "off") if first else ("off", mode):
@@ -160,12 +160,12 @@ def median(rounds, mode, key):
 
 
 def off_of(round_, mode, key="cpu"):
-    """Returns the value of the `off` that ran concurrently with this variant, or else of the one in the same round."""
+    """Returns the value of the `off` that ran concurrently with this variant, or else of the `off` in the same round."""
     return round_[mode].get(f"off_{key}", round_["off"][key])
 
 
 def ratio(rounds, mode):
-    """Returns the median over rounds of a variant's time divided by that of the round's `off`: both have the same noise."""
+    """Returns the median over rounds of a variant's time divided by the time of the round's `off`, which has the same noise."""
     return statistics.median(round_[mode]["cpu"] / off_of(round_, mode) for round_ in rounds)
 
 

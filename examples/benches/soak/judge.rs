@@ -6,7 +6,7 @@ use crate::service::MAX_BYTES;
 use std::fmt;
 
 const MIB: f64 = (1 << 20) as f64;
-/// The bound of memtrack's memory with default options, for the host heap and one device.
+/// The bound on memtrack's memory with default options, for the host heap and one device.
 const MAX_OWN_BYTES: f64 = (256.0 + 64.0) * MIB;
 
 /// A check of one column.
@@ -15,7 +15,7 @@ struct Check {
     name: &'static str,
     column: Column,
     unit: Unit,
-    /// The quantile of the values in a third that represents the third.
+    /// The quantile of a third's values that represents this third.
     of: Quantile,
     /// The allowed growth from the second third to the last: a share, plus an absolute value.
     share: f64,
@@ -33,7 +33,7 @@ enum Unit {
 
 #[derive(Clone, Copy, Debug)]
 enum Quantile {
-    /// For values that other programs on the machine increase.
+    /// For values that other programs on the machine can increase.
     LowerQuarter,
     Median,
     /// For values that rise and fall.

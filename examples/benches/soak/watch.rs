@@ -116,7 +116,7 @@ fn so_far(row: &Row) -> String {
 /// Aborts a service that makes no progress, so that it can leave a core file.
 #[allow(unsafe_code)]
 fn hangs(service: &mut Child, rows: usize) -> Failure {
-    // SAFETY: the service is a child of this process and was not waited for, so its pid was not reused.
+    // SAFETY: the service is a child of this process and has not been waited for, so its pid has not been reused.
     unsafe { libc::kill(service.id() as libc::pid_t, libc::SIGABRT) };
     let ended = service.wait();
     format!("the service hangs after {rows} rows, and was aborted ({ended:?})").into()

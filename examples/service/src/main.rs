@@ -64,7 +64,7 @@ async fn count_word(library: Arc<Library>, word: &'static str) -> usize {
     occurrences
 }
 
-/// Run-length encoding: it compresses poorly, but allocates like a real compressor.
+/// Compresses text by run-length encoding, which works poorly, but allocates like a real compressor.
 #[track_memory]
 fn compress(text: &str) -> Vec<u8> {
     let mut packed: Vec<u8> = Vec::new();

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moment_is_word_or_time_with_its_unit() {
+    fn a_moment_is_a_word_or_a_time_with_its_unit() {
         assert_eq!(parse_moment("peak"), Ok(AtMoment::Peak));
         assert_eq!(parse_moment("12.5ms"), Ok(AtMoment::After(12_500_000)));
         assert_eq!(parse_moment("3 s"), Ok(AtMoment::After(3_000_000_000)));

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let loaded = load_with(&args.file.path, &args.file.input, &args.file.symbols, streams)?;
     let Loaded { mut snapshot, report, .. } = loaded;
     mention_reordered(snapshot.order_by_time(), streams);
-    // The base's process is that with the same command line.
+    // In the base, read the process with the same command line.
     let input = args.file.input.matching(report.as_ref());
     let base =
         args.against.as_deref().map(|base| read_base(base, args, &input, &rules, streams)).transpose()?;
@@ -86,7 +86,7 @@ fn read_base(
     Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns options that reduce a file to its peak, grouped by `by`. If that is `None`, files with lines are grouped by line.
+/// Returns options that reduce a file to its peak, grouped by `by`. If `by` is `None`, files with lines are grouped by line.
 fn reduce_options(by: Option<DiffBy>, rules: &Rules) -> ReduceOptions<'_> {
     ReduceOptions { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// The unpacked size of a compressed graph may be at most this many times its stored size, plus [`UNPACK_ALLOWANCE`].
 const MAX_UNPACK_RATIO: u64 = 64;
-/// The number of bytes to which any compressed graph may unpack, however small it is.
+/// The number of bytes that any compressed graph may unpack to, however small its file is.
 const UNPACK_ALLOWANCE: u64 = 64 << 20;
 /// The number of bytes to unpack between two checks of that limit.
 const CHECK_INTERVAL_BYTES: u64 = 1 << 20;

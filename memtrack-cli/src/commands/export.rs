@@ -34,7 +34,7 @@ struct SharedState<'a> {
 type ExportResult = Result<(ExportedRank, Vec<String>), CliError>;
 
 /// Exports the files in parallel, by default as many at a time as there are cores. If a file fails, the failure is
-/// reported and the other files are still exported; the exit code is that of the first failure.
+/// reported and the other files are still exported; the command exits with the code of the first failure.
 pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_args(args)?;
     let files = expand(&args.files, args.recursive)?;

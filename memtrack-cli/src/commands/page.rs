@@ -91,7 +91,8 @@ pub(crate) fn run_view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result
     Ok(Exit::Success)
 }
 
-/// Reads the file and returns its page. That of a run has the other processes too, each with devices of its own.
+/// Reads the file and returns its page. The page of a run also shows the run's other processes, each with its own
+/// devices.
 fn load_page(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
     let loaded = load_file(&args.file, streams)?;
     let name = scrub::scrub_name(page_name(&args.file.path), &args.scrub);
@@ -114,7 +115,7 @@ fn load_page(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliErro
     Ok(all)
 }
 
-/// Returns the name of a process on a page. No two are equal.
+/// Returns the name of a process on a page. Every process of the page has a different name.
 fn process_name(row: &ProcessRow, args: &PageArgs) -> String {
     let name = if args.scrub.scrub { String::new() } else { format!(" ({})", row.name()) };
     let pid = if args.scrub.scrub { row.number } else { row.pid };
@@ -124,7 +125,8 @@ fn process_name(row: &ProcessRow, args: &PageArgs) -> String {
     }
 }
 
-/// Returns the processes of a run that its page also has: the largest of those that held at least 1 % of what all held.
+/// Returns the other processes that the page of a run shows: the largest of those that held at least 1 % of the memory
+/// of all processes.
 fn other_processes(report: &ReadReport, args: &PageArgs) -> Vec<ProcessRow> {
     let is_chosen = args.file.input.process.is_some() || args.file.input.all;
     // Standard input cannot be read again.

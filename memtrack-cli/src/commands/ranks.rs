@@ -126,8 +126,8 @@ fn digest_options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     })
 }
 
-/// Returns the pseudonym generator, if pseudonyms are requested. It keeps the name in `--per`, by which steps are
-/// found.
+/// Returns the pseudonym generator, if pseudonyms are requested. It keeps the name in `--per`, because steps are found
+/// by that name.
 fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     scrub::from_args(&args.scrub).map(keeping)

@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The smallest limit of a recording's size.
+/// The smallest value that `--max-bytes` accepts.
 const MIN_MAX_BYTES: u64 = 1 << 20;
 
 /// Runs the program after checks that prevent most failures, and reports where the recording is.
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     Ok(Exit::Program(wait::code_of(ended.status)))
 }
 
-/// Writes the answer to where the user wants it.
+/// Writes the answer to the target of `--json`, if there is one.
 fn report_json(args: &RunArgs, json: Vec<u8>, streams: &mut Streams<'_>) {
     if let Some(target) = args.json.as_deref()
         && let Err(error) = write_json(target, json, streams)
@@ -116,16 +116,17 @@ fn value_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Returns the value of `LD_PRELOAD`: memtrack's libraries, then those that are set already.
+/// Returns the value of `LD_PRELOAD`: memtrack's libraries, then the libraries that are already listed.
 fn preload_list(libraries: &[PathBuf]) -> OsString {
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
     let paths = libraries.iter().map(|path| path.as_os_str().to_owned());
     paths.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
-/// Returns the absolute path of the recording, after checking that it can be created, and removing a file to replace. If the
-/// user has not named the file, it is written in a temporary folder, and moved to the folder that is also returned when the
-/// program has ended: the program may be reading the files of its folder.
+/// Checks that the recording can be created, removes a file that it replaces, and returns its absolute path. If the user has
+/// not named the file, it is written in a temporary folder, because the program might be reading the files in its current
+/// folder. The second returned path is the folder to which the recording is moved when the program has ended, or `None` if it
+/// stays.
 fn prepare_output(args: &RunArgs, program: &Path) -> Result<(PathBuf, Option<PathBuf>), CliError> {
     let output = args.output.clone().unwrap_or_else(|| {
         let name = program.file_name().unwrap_or_else(|| OsStr::new("program"));
@@ -135,13 +136,13 @@ fn prepare_output(args: &RunArgs, program: &Path) -> Result<(PathBuf, Option<Pat
         own.into()
     });
     check_targets([output.as_path()], args.force)?;
-    // The program is not run, so the exit code is the one that shells use for that.
+    // The program is not run, so the exit code is the one that shells use for a program that cannot be executed.
     let refuse = |error: io::Error| {
         CliError::Program(program::CANNOT_RUN, format!("cannot write {}: {error}", output.display()))
     };
     let absolute = std::path::absolute(&output).map_err(refuse)?;
     remove_replaced(&absolute).map_err(refuse)?;
-    // Tests whether the folder is writable with another file, since another process may create the recording itself.
+    // Test with another file whether the folder is writable, because another process might create the recording itself.
     ReplacingFile::create(&absolute).map(drop).map_err(refuse)?;
     let (Some(folder), Some(name)) = (absolute.parent(), absolute.file_name()) else {
         return Ok((absolute, None));
@@ -152,16 +153,16 @@ fn prepare_output(args: &RunArgs, program: &Path) -> Result<(PathBuf, Option<Pat
     let temporary = std::env::temp_dir().join(format!("memtrack-run-{}", std::process::id()));
     match std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700).create(&temporary) {
         Ok(()) => Ok((temporary.join(name), Some(folder.to_owned()))),
-        // Without a temporary folder, the file grows in the user's.
+        // Without a temporary folder, the recording grows in the user's folder.
         Err(_) => Ok((absolute, None)),
     }
 }
 
-/// Removes the file to replace, unless another process records into it: then the program's recorder chooses another
-/// name.
+/// Removes the file to replace, unless another process is recording into it. In that case the program's recorder
+/// chooses another name.
 fn remove_replaced(path: &Path) -> io::Result<()> {
     let Ok(data) = path.symlink_metadata() else { return Ok(()) };
-    // A link that leads nowhere is replaced, like one to a file.
+    // A dangling link is replaced, like a link to a file.
     if fs::metadata(path).is_ok_and(|target| !target.is_file()) {
         return Err(io::Error::other("it is not a regular file, and no other is replaced"));
     }
@@ -179,7 +180,7 @@ fn remove_replaced(path: &Path) -> io::Result<()> {
             return Ok(());
         }
     }
-    // An older part that cannot be removed only takes space.
+    // An older part that cannot be removed does no harm beyond the space that it takes.
     older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -27,8 +27,8 @@ To call a function with the nodes of each graph, or to write a graph of the curr
 To try this without a GPU, include tensors on the CPU: `--cpu`, or `cpu=True`.
 
 The cost: each full collection that finds garbage is followed by a second one. A collection of young objects that finds
-device tensors leads to two full collections. If such collections found nothing new and took more than a tenth of the
-time recently, some are skipped: their garbage is not inspected, nor is garbage that a thread collects while another
+device tensors leads to two full collections. If such collections recently found nothing new and took more than a tenth
+of the time, some are skipped: their garbage is not inspected, nor is garbage that a thread collects while another
 thread inspects some. Garbage without tensors may be freed a little later. The program must not change gc.DEBUG_SAVEALL
 while it is observed. Forked processes are not observed.
 
@@ -172,7 +172,7 @@ class _Collector:
     Code that could use objects that are about to be freed must not run inside the collector. So the collector's callback
     only installs a profiler hook, which Python calls at the thread's next function call.
 
-    Kept garbage moves to an older generation, so only a full collection frees it, which takes long in a large program.
+    Kept garbage moves to an older generation, so only a full collection frees it, which takes a long time in a large program.
     So a collection of young objects is skipped unless they include device tensors; and after a collection without a new
     finding, all collections of young objects are skipped for a while. Kept garbage without tensors may be freed later.
     """

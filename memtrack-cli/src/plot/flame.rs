@@ -9,7 +9,7 @@ use std::path::Path;
 /// Checks that a flame graph may be written to `target`.
 ///
 /// # Errors
-/// Fails if the suffix is not that of an SVG file, or if the file exists and `force` is not set.
+/// Fails if the suffix does not denote an SVG file, or if the file exists and `force` is not set.
 pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     match target.extension() {
         Some(suffix) if suffix != "svg" => {

@@ -1,13 +1,13 @@
-//! The collector: a process of the command that reads the shared memory and writes the recording. The command waits for
-//! the program, forwards signals, and prints what the collector sends. The collector remains while recorded programs run
-//! that have outlived the command.
+//! The collector: a process of the command that reads the shared memory and writes the recording. The command waits for the
+//! program, forwards signals, and prints what the collector sends. The collector keeps running while any recorded program
+//! outlives the command.
 //!
-//! **Why another process?** Programs find the shared memory through a descriptor of the collector (`/proc/PID/fd/N`), so
-//! it must not end while any of them may still start another. And a command that is killed must not take the recording
-//! with it.
+//! **Why another process?** Programs find the shared memory through a descriptor of the collector (`/proc/PID/fd/N`), so the
+//! collector must not end while any program might still start another. It also keeps the recording intact if the command is
+//! killed.
 //!
-//! **Why is the collector in a session of its own?** The terminal's signals are for the program. A process that belongs to
-//! no terminal is not stopped when it writes.
+//! **Why is the collector in a separate session?** The terminal's signals are meant for the program. A process without a
+//! controlling terminal is not stopped when it writes.
 #![allow(unsafe_code)]
 
 use super::outcome::{self, Found, Outcome};
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 
-/// What the collector is to do.
+/// The collector's task.
 pub(crate) struct Job {
     pub(crate) args: RunArgs,
     /// The program's name.
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     pub(crate) output: PathBuf,
     /// The folder to which the recording is moved at the end; `None` if it stays.
     pub(crate) folder: Option<PathBuf>,
-    /// The sanitizer because of which the program is not recorded.
+    /// The sanitizer that prevents the program from being recorded, if any.
     pub(crate) sanitizer: Option<&'static str>,
     pub(crate) options: Options,
 }
@@ -49,36 +49,37 @@ pub(crate) struct Job {
 /// The command's end of the channel.
 pub(crate) struct CollectorProcess {
     channel: UnixStream,
-    /// The path by which programs find the shared memory.
+    /// The path under which programs open the shared memory.
     pub(crate) memory: PathBuf,
 }
 
-/// The message to the collector that the program was sent `SIGUSR2`.
+/// The message to the collector that requests a snapshot.
 const SNAPSHOT: u8 = 1;
 /// The message to the collector that the program has ended; its process id and status follow.
 const ENDED: u8 = 2;
 /// The message to the collector that the program has started; its process id follows.
 const STARTED: u8 = 3;
 
-/// How often the memory is polled for the program of a command that was killed.
+/// The maximum number of polls that wait for the program of a killed command to appear in the shared memory.
 const MAX_POLLS_FOR_PROGRAM: u32 = 20;
 
-/// The status in [`ENDED`] if it is not known.
+/// The status in an [`ENDED`] message if the program's status is unknown.
 const UNKNOWN_STATUS: i32 = i32::MIN;
 
 /// The collector's message that text for standard error follows.
 const TEXT: u8 = 1;
 /// The collector's message that the answer as JSON follows.
 const JSON: u8 = 2;
-/// The collector's message that all was said.
+/// The collector's message that nothing follows.
 const DONE: u8 = 3;
 
-/// Starts the collector. `command` is the process id of the command: the program is its child, or itself after `exec`.
+/// Starts the collector. `command` is the process id of the command. The program is a child of that process, or is that
+/// process itself after `exec`.
 ///
 /// # Errors
-/// Fails when the system has no memory or process for it.
+/// Fails if the system has no memory for the region or cannot start a process.
 pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
-    let (ours, theirs) = UnixStream::pair()?;
+    let (command_end, collector_end) = UnixStream::pair()?;
     let settings = Settings {
         output: job.output.clone(),
         options: job.options.clone(),
@@ -86,14 +87,15 @@ pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
         command,
     };
     let collector = Collector::create(settings)?;
-    // SAFETY: the process has one thread here, so that the child can do whatever this process could.
+    // SAFETY: the process has a single thread here, so the child can do anything that this process could.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            drop(ours);
-            detach(c"memtrack-collec", &[theirs.as_raw_fd(), collector.descriptor()], false);
-            let collected =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| collect(collector, theirs, job)));
+            drop(command_end);
+            detach(c"memtrack-collec", &[collector_end.as_raw_fd(), collector.descriptor()], false);
+            let collected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                collect(collector, collector_end, job)
+            }));
             // SAFETY: ends the child without the handlers and buffers of the command.
             unsafe { libc::_exit(i32::from(collected.is_err())) }
         }
@@ -101,13 +103,14 @@ pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
             let memory = collector.memory_path(child as u32);
             // The mapping belongs to the collector; unmapping it here would also close the region.
             std::mem::forget(collector);
-            Ok(CollectorProcess { channel: ours, memory })
+            Ok(CollectorProcess { channel: command_end, memory })
         }
     }
 }
 
-/// Leaves the terminal and the descriptors of the command to the program, but for those in `kept`, and standard error if
-/// `keeps_errors`. The process gets this name.
+/// Detaches this process from the command's terminal, and closes its descriptors except those in `kept` and, with
+/// `keeps_errors`, standard error. The closed standard streams become `/dev/null`. Also sets the process's name, and makes it
+/// ignore the signals that are meant for the program.
 pub(super) fn detach(name: &CStr, kept: &[i32], keeps_errors: bool) {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
@@ -146,7 +149,7 @@ fn close_between(first: i32, last: i32) {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open = open.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for descriptor in open.filter(|descriptor| (first..=last).contains(descriptor)).collect::<Vec<_>>() {
-        // SAFETY: as above. That of the folder is closed already.
+        // SAFETY: as above. The descriptor of the listed folder is already closed.
         unsafe { libc::close(descriptor) };
     }
 }
@@ -164,8 +167,8 @@ impl CollectorProcess {
         Self { channel, memory: PathBuf::new() }
     }
 
-    /// Reports that the program has started: if the command is killed, the collector kills the program, as if it had been started
-    /// directly and killed itself.
+    /// Reports that the program has started. If the command is killed from now on, the collector kills the program, so that
+    /// killing the command ends the program as if the user had started it directly.
     pub(crate) fn program_started(&mut self, process: u32) {
         let mut message = vec![STARTED];
         message.extend_from_slice(&process.to_le_bytes());
@@ -193,8 +196,8 @@ impl CollectorProcess {
         }
     }
 
-    /// Reports that the program has ended, and how if that is known, and prints what the collector sends until it has said all. Returns the answer as
-    /// JSON; `None` if the collector has failed.
+    /// Reports that the program has ended, with its status if known, and prints what the collector sends until its last
+    /// message. Returns the answer as JSON, or `None` if the collector has failed.
     pub(crate) fn end(
         &mut self,
         process: u32,
@@ -228,22 +231,23 @@ fn read_frame(channel: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
     Ok((head[0], bytes))
 }
 
-/// The collector's end of the channel, which several of its threads use. A thread of its own writes, because the command may
-/// be stopped, and the memory of the programs must be drained meanwhile.
+/// The collector's end of the channel, which several of its threads use. A separate thread writes, because the command might be
+/// stopped, and the programs' shared memory must be drained meanwhile.
 #[derive(Clone)]
 pub(super) struct Voice {
     frames: Sender<Vec<u8>>,
-    /// The bytes that are not written yet.
+    /// The number of bytes that are queued and not written yet.
     waiting: Arc<AtomicUsize>,
-    /// The number of texts that were dropped since the last one.
+    /// The number of texts that were dropped since the last one was queued.
     dropped: Arc<AtomicU64>,
 }
 
 impl Voice {
-    /// The maximum number of bytes of text that wait.
-    const MAX_WAITING: usize = 1 << 20;
+    /// The number of queued bytes above which further texts are dropped.
+    const MAX_QUEUED_BYTES: usize = 1 << 20;
 
-    /// Returns a voice, and the thread that writes, which ends after the last copy of the voice was dropped.
+    /// Returns a voice and the thread that writes for it. The thread ends after the last copy of the voice has been
+    /// dropped.
     fn start(mut channel: UnixStream) -> io::Result<(Self, JoinHandle<()>)> {
         let (frames, queue) = std::sync::mpsc::channel::<Vec<u8>>();
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -261,7 +265,7 @@ impl Voice {
 
     /// Sends text for standard error.
     pub(super) fn say(&self, text: &str) {
-        if self.waiting.load(Ordering::Relaxed) > Self::MAX_WAITING {
+        if self.waiting.load(Ordering::Relaxed) > Self::MAX_QUEUED_BYTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -281,12 +285,12 @@ impl Voice {
         frame.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         frame.extend_from_slice(bytes);
         self.waiting.fetch_add(frame.len(), Ordering::Relaxed);
-        // Fails only if the thread has panicked.
+        // Fails only if the writing thread has panicked.
         let _ = self.frames.send(frame);
     }
 }
 
-/// What the collector receives.
+/// What the collector received from the command while it waited for the next poll.
 enum Received {
     Nothing,
     Started(u32),
@@ -334,7 +338,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 let outcome = Outcome { process, status, job };
                 let rows = collector.rows().to_vec();
                 let recording = collector.recording().map(Path::to_owned);
-                // By another thread, because it reads a recording, which may take seconds.
+                // Another thread does this, because it reads a recording, which can take seconds.
                 let held = recording.map(|recording| {
                     std::thread::scope(|threads| {
                         let (ending, ended) = std::sync::mpsc::channel();
@@ -343,7 +347,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                             let _ending = ending;
                             outcome::who_held_memory(rows, &recording, outcome)
                         });
-                        poll_until(&mut collector, &ended);
+                        wait_and_poll(&mut collector, &ended);
                         held.join()
                     })
                 });
@@ -356,12 +360,13 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 voice.send(DONE, &[]);
                 break;
             }
-            // A watcher was killed, and not the program.
+            // The watcher was killed, not the program.
             Received::Gone if job.args.exec => break,
             Received::Gone => {
-                // Otherwise the command was killed between starting the program and reporting it.
+                // If `program` is `None`, the command was killed after it started the program and before it reported
+                // that.
                 if let Some(program) = program.or_else(|| find_program(&mut collector)) {
-                    // Fails if it has ended.
+                    // Fails if the program has ended.
                     let _ = pidfd_send_signal(program, Signal::KILL);
                 }
                 break;
@@ -371,23 +376,24 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
     reporter.finish();
     drop(voice);
     while collector.has_processes() || !writer.is_finished() {
-        rest(&mut collector);
+        wait_and_poll(&mut collector);
     }
     outcome::end_recording(&mut collector, job);
 }
 
-/// Waits for a moment until the program that the command started begins to record.
+/// Waits briefly for the program that the command started to begin recording. Returns `None` if it does not begin in
+/// time or has ended.
 fn find_program(collector: &mut Collector) -> Option<OwnedFd> {
     for _ in 0..MAX_POLLS_FOR_PROGRAM {
         if let Some(program) = collector.first_process() {
             return open_process(program);
         }
-        rest(collector);
+        wait_and_poll(collector);
     }
     None
 }
 
-/// Polls until a thread has ended: until it has dropped the other end of `ended`.
+/// Polls until a thread has ended, which disconnects `ended`.
 fn poll_until(collector: &mut Collector, ended: &Receiver<()>) {
     while ended.recv_timeout(collector.pause()) == Err(RecvTimeoutError::Timeout) {
         collector.poll();
@@ -395,12 +401,12 @@ fn poll_until(collector: &mut Collector, ended: &Receiver<()>) {
 }
 
 /// Waits until the next poll, and polls.
-fn rest(collector: &mut Collector) {
+fn wait_and_poll(collector: &mut Collector) {
     collector.wait(None);
     collector.poll();
 }
 
-/// Passes on what processes have reported since the last time.
+/// Passes on what processes have reported since the last call.
 fn pass_on(collector: &mut Collector, voice: &Voice, reporter: &mut Reporter) {
     for message in collector.take_messages() {
         voice.say(&format!("memtrack: {message}\n"));
@@ -419,7 +425,7 @@ fn pass_on(collector: &mut Collector, voice: &Voice, reporter: &mut Reporter) {
     }
 }
 
-/// Queues the snapshots at the end of the processes that have ended, but for those in `done`.
+/// Queues the final snapshot of each process that has ended and is not in `done`, and adds the process to `done`.
 fn queue_snapshots_at_exit(collector: &Collector, done: &mut HashSet<u32>, reporter: &mut Reporter) {
     for row in collector.rows() {
         if row.end != ProcessEnd::Running && done.insert(row.number) {
@@ -436,7 +442,7 @@ fn process_end(status: ExitStatus) -> ProcessEnd {
     }
 }
 
-/// Waits for a message from the command, until the next poll is due.
+/// Waits for a message from the command until the next poll is due.
 fn receive(channel: &mut UnixStream, collector: &Collector) -> Received {
     if !collector.wait(Some(channel.as_raw_fd())) {
         return Received::Nothing;

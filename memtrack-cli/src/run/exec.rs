@@ -1,8 +1,9 @@
-//! `memtrack run --exec`: the command becomes the program, for service managers that watch the process that they have started.
-//! Another process, the *watcher*, does what the command does otherwise: it waits for the program's end, and prints what the
+//! `memtrack run --exec`: the command becomes the program, because service managers watch the process that they have started.
+//! Another process, the *watcher*, does the rest of the command's work: it waits for the program's end, and prints what the
 //! collector sends.
 //!
-//! **Why is the watcher not a child of the program?** A program that waits for any child would find it.
+//! **Why is the watcher not a child of the program?** A program that waits for any of its children would get the
+//! watcher.
 #![allow(unsafe_code)]
 
 use super::collector::{self, CollectorProcess, Job, detach};
@@ -20,17 +21,19 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-/// What the watcher sends first: that the path of the shared memory follows, or that an error does.
+/// The first byte that the watcher sends: the path of the shared memory follows, or an error does. [`FAILED`] is also
+/// what the command sends to the watcher if the program could not be run.
 const READY: u8 = 1;
 const FAILED: u8 = 0;
 
-/// How often, and in what interval, the system is asked how the program ended: it knows when the parent has asked.
+/// The maximum number of queries for the program's exit status, and the interval between them: the kernel provides the
+/// status only once the program's parent has waited for it.
 const STATUS_TRIES: u32 = 100;
 const STATUS_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The command's end of the pipe to the watcher, which `exec` closes.
 pub(crate) struct Watcher {
-    /// The path by which programs find the shared memory.
+    /// The path under which programs open the shared memory.
     pub(crate) memory: PathBuf,
     command: PipeWriter,
 }
@@ -39,12 +42,12 @@ impl Watcher {
     /// Starts the watcher and the collector. `report` is called with the answer as JSON when the program has ended.
     ///
     /// # Errors
-    /// Fails when the system has no memory or process for them.
+    /// Fails if the system has no memory or cannot start the processes.
     pub(crate) fn start(job: &Job, report: impl FnOnce(Vec<u8>, &mut Streams<'_>)) -> io::Result<Self> {
         let (mut answer, watcher) = io::pipe()?;
         let (of_command, command) = io::pipe()?;
         let process = std::process::id();
-        // SAFETY: the process has one thread here, so that the child can do whatever this process could.
+        // SAFETY: the process has a single thread here, so the child can do anything that this process could.
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
@@ -72,15 +75,15 @@ impl Watcher {
         }
     }
 
-    /// Tells the watcher that the program could not be run, so that there is nothing to report.
+    /// Notifies the watcher that the program could not be run, so there is nothing to report.
     pub(crate) fn program_failed(mut self) {
         // Fails if the watcher has ended.
         let _ = self.command.write_all(&[FAILED]);
     }
 }
 
-/// Executes the program of a command in this process. Returns only if that fails, as the kernel says: `execvp`, which
-/// [`Command`] uses, would run a file that is no program as a script.
+/// Executes the program of a command in this process. Returns only if that fails, with the kernel's error. `execvp`,
+/// which [`Command`] uses, would instead run a file that is not executable code as a shell script.
 pub(crate) fn become_program(command: &Command, name: &OsStr) -> io::Error {
     let as_c = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
     let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
@@ -102,7 +105,8 @@ pub(crate) fn become_program(command: &Command, name: &OsStr) -> io::Error {
     if let Err(error) = restore_for_exec() {
         return error;
     }
-    // SAFETY: C strings, and lists of them that end with null; all exist until the call fails.
+    // SAFETY: the arguments are C strings, and null-terminated lists of C strings; all of them exist until the call
+    // fails.
     unsafe { libc::execve(path.as_ptr(), list(&arguments).as_ptr(), list(&variables).as_ptr()) };
     io::Error::last_os_error()
 }
@@ -130,7 +134,7 @@ fn watch(
     let descriptors = [collector.descriptor(), command.as_raw_fd()];
     let kept: Vec<i32> = descriptors.into_iter().chain(program.as_ref().map(AsRawFd::as_raw_fd)).collect();
     detach(c"memtrack-watch", &kept, true);
-    // The pipe is closed when the command becomes the program.
+    // If the command becomes the program, `exec` closes the pipe and nothing is read.
     let has_failed = sent.is_err() || command.read(&mut [0]).is_ok_and(|bytes| bytes > 0);
     drop(command);
     let Some(program) = program.filter(|_| !has_failed) else { return };
@@ -142,7 +146,7 @@ fn watch(
     }
 }
 
-/// Waits until the program ends, and returns how, if the system knows.
+/// Waits until the program ends. Returns its exit status, or `None` if the kernel does not provide it.
 fn wait_for(
     program: &OwnedFd,
     collector: &mut CollectorProcess,
@@ -154,7 +158,7 @@ fn wait_for(
         // A negative descriptor is ignored.
         let channel = if is_heard { collector.descriptor() } else { -1 };
         let mut polled = [readable(program.as_raw_fd()), readable(channel)];
-        // SAFETY: two structures, which exist until the call returns.
+        // SAFETY: `polled` has two structures, which exist until the call returns.
         unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
         if polled[1].revents != 0 {
             is_heard = collector.receive(streams);

@@ -11,13 +11,15 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::path::Path;
 use std::time::Duration;
 
-/// The largest recording that is read at the end of a run: a larger one takes seconds, which would delay the shell.
+/// The size of the largest recording, in bytes, that is read at the end of a run. Reading a larger one takes seconds,
+/// which would delay the shell's prompt.
 const MAX_RECORDING_BYTES: u64 = 64 << 20;
 
 /// The time limit for symbolization.
 const SYMBOL_TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// Returns the paragraph about the process with this number; `shown` is the path that the recording will have. `None` if the recording has no memory or cannot be read.
+/// Returns the paragraph about the process with the number `process`, or `None` if the recording has no memory or cannot be
+/// read. `shown` is the path that the recording will have.
 pub(crate) fn who_held(recording: &Path, shown: &Path, process: u32, was_killed: bool) -> Option<String> {
     let parts = older_parts(recording);
     let sizes = parts.iter().map(|path| path.as_path()).chain([recording]);
@@ -27,7 +29,7 @@ pub(crate) fn who_held(recording: &Path, shown: &Path, process: u32, was_killed:
     }
     let options = LoadOptions::new().process(ProcessChoice::Number(process));
     let snapshot = Snapshot::open(recording, options).ok()?.snapshot;
-    // Errors in a rules file are ignored here: every report prints them.
+    // Ignore errors in a rules file here, because every report prints them.
     let rules = read_rules(&RulesArgs::default()).unwrap_or_default();
     let query =
         HoldsQuery::for_ended_run(&snapshot, was_killed).rules(rules).symbol_time_limit(SYMBOL_TIME_LIMIT);

@@ -52,7 +52,7 @@ pub(super) fn ignores_pipe() -> bool {
     STATE.load(Ordering::Relaxed) & PIPE_IGNORED != 0
 }
 
-/// Returns the variables by which a service manager names this process as the one that it has started.
+/// Returns the environment variables with which a service manager names this process as the one that it started.
 pub(super) fn variables_of_service() -> Vec<&'static str> {
     let here = std::process::id().to_string();
     let mut names = vec!["LISTEN_PID", "WATCHDOG_PID"];
@@ -62,8 +62,8 @@ pub(super) fn variables_of_service() -> Vec<&'static str> {
 
 /// Makes the program start with the state that the command was started with.
 ///
-/// A closed standard error stays `/dev/null`, since messages of memtrack in the program would otherwise go into the first
-/// file that the program opens.
+/// A closed standard error stays `/dev/null`, because memtrack's messages in the program would otherwise go into the first file
+/// that the program opens.
 pub(crate) fn pass_on(command: &mut Command) {
     if STATE.load(Ordering::Relaxed) != 0 {
         // SAFETY: the function may run after a fork: it takes no lock, allocates no memory, and only makes system calls.
@@ -74,7 +74,7 @@ pub(crate) fn pass_on(command: &mut Command) {
 /// Restores the state that the command was started with, just before the program is executed in this process.
 pub(super) fn restore_for_exec() -> io::Result<()> {
     if !ignores_pipe() {
-        // SAFETY: the default action, which the runtime has changed.
+        // SAFETY: restores the default action, which Rust's runtime has changed.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     }
     restore()

@@ -1,6 +1,6 @@
 //! Decides which snapshots of `memtrack run` are kept: a program may run out of memory again and again, and a script
 //! may request a snapshot each minute for a month. The first snapshot of each kind is kept, for comparison with later
-//! ones, and the newest of the others. Another file that took a snapshot's name is never removed.
+//! ones, and the newest of the others. A file that has replaced a snapshot under the same name is never removed.
 //!
 //! **Why has `SIGUSR2` no limit on its share of the time?** The sender of the signal decides how often it is sent.
 //!
@@ -10,10 +10,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of snapshots of a kind that a process keeps.
+/// The maximum number of snapshots of each kind that are kept per process.
 pub(super) const MAX_SNAPSHOTS: usize = 8;
 
-/// The kept snapshots of a kind.
+/// The snapshots of one kind that are kept for a process.
 #[derive(Debug, Default)]
 pub(super) struct KeptSnapshots {
     /// At most [`MAX_SNAPSHOTS`], the oldest first.
@@ -40,7 +40,8 @@ struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of the file at `path`; `None` if there is none. A symbolic link is not followed.
+    /// Returns the identity of the file at `path`, or `None` if there is no regular file. A symbolic link is not
+    /// followed.
     fn of(path: &Path) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let modified = (data.mtime(), data.mtime_nsec());
@@ -50,9 +51,9 @@ impl Identity {
 
 impl KeptSnapshots {
     /// Adds a snapshot that was written, and removes the second oldest if there are too many. Returns a note about the
-    /// removed one, to be appended to a message.
+    /// removed snapshot, to be appended to a message.
     pub(super) fn add(&mut self, number: u32, path: PathBuf) -> Option<String> {
-        // A file that was moved away is not memtrack's any more.
+        // A file that the user has moved is no longer memtrack's to remove.
         let identity = Identity::of(&path)?;
         self.snapshots.push(Snapshot { number, path, identity });
         let Snapshot { number, path, identity } =
@@ -124,7 +125,7 @@ mod tests {
         let mut snapshots = SnapshotFolder::new();
         snapshots.write(1..=8);
         let other = snapshots.folder.path().join("100");
-        // Another file is moved to the name, other content is written, and the name is that of a link and of a folder.
+        // Snapshot 2 is replaced by another file, 3 gets other content, 4 becomes a link, and 5 becomes a folder.
         fs::write(&other, "another's").unwrap();
         fs::rename(&other, snapshots.path(2)).unwrap();
         fs::write(snapshots.path(3), "another's").unwrap();
@@ -154,7 +155,7 @@ mod tests {
         let path = folder.path().join("1");
         fs::write(&path, "ours").unwrap();
         let before = Identity::of(&path).unwrap();
-        // The same file, and so the same inode.
+        // The file stays the same, with the same inode.
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
         assert_ne!(Identity::of(&path).unwrap(), before);

@@ -2,9 +2,9 @@
 //! user's cache folder, under names with checksums of their contents. The files stay there, because children of the
 //! program may outlive the command.
 //!
-//! Their path contains the token `$LIB`, which only glibc's loader replaces (by the name of the system's library folder).
-//! musl's loader finds no folder of that name and skips the libraries; otherwise it would load them, not find symbols
-//! that only glibc has, and end the program.
+//! Their path contains the token `$LIB`, which only glibc's loader replaces (with the name of the system's library folder).
+//! musl's loader finds no folder of that name and skips the libraries; otherwise it would load them, fail to find symbols that
+//! only glibc has, and end the program.
 #![allow(unsafe_code)]
 
 use crate::error::CliError;
@@ -20,7 +20,7 @@ use std::{env, fs, io};
 struct Library {
     name: &'static str,
     content: &'static [u8],
-    /// The checksum of its content.
+    /// The checksum of the content.
     checksum: &'static str,
 }
 
@@ -40,7 +40,7 @@ static HEAP: Library = Library {
 /// Installs the libraries, and returns their paths in the order in which they must be loaded.
 ///
 /// # Errors
-/// Fails when this command was built without the libraries, or they cannot be written to any folder.
+/// Fails if this command was built without the libraries, or if they cannot be written to any folder.
 pub(crate) fn install_all(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     if HOOKS.content.is_empty() || HEAP.content.is_empty() {
         let why = "this memtrack was built without its preload libraries: `run` needs Linux with glibc, and \
@@ -62,13 +62,14 @@ pub(crate) fn install_all(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     }))
 }
 
-/// Returns the folders that the libraries may be written to: those without spaces and colons, which separate paths in
-/// `LD_PRELOAD`.
+/// Returns the folders to try for the libraries, the preferred one first. Their paths have no spaces and colons, which
+/// separate paths in `LD_PRELOAD`.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let own = cache.map(|cache| cache.join("memtrack"));
-    // A program that root starts may become another user and start programs, into which the loader preloads the libraries too.
+    // A program that root starts can switch to another user and start further programs, and the loader preloads the libraries
+    // into those too.
     let (own, last) = match own {
         Some(own) if rustix::process::getuid().is_root() && !is_open_to_others(&own) => (None, Some(own)),
         own => (own, None),
@@ -79,7 +80,7 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     own.into_iter().chain([temporary]).chain(last).filter(nameable)
 }
 
-/// Returns whether other users can reach a folder, as far as it exists.
+/// Returns whether other users can reach a folder; only the part of its path that exists is checked.
 fn is_open_to_others(folder: &Path) -> bool {
     let is_open = |folder: &Path| fs::metadata(folder).map_or(true, |data| data.mode() & 0o001 != 0);
     folder.ancestors().all(is_open)
@@ -96,7 +97,7 @@ fn glibc_only_path(library: &Path) -> io::Result<PathBuf> {
     let (Some(folder), Some(file)) = (library.parent(), library.file_name()) else {
         return Ok(library.to_owned());
     };
-    // All values are linked, since a program may come with the loader of another distribution.
+    // Link all values, because a program can bring the loader of another distribution.
     for name in LIB_VALUES {
         let mut at = folder.to_owned();
         for part in Path::new(name) {
@@ -115,7 +116,8 @@ fn glibc_only_path(library: &Path) -> io::Result<PathBuf> {
     Ok(if loader_finds(&everywhere.join(PROBE)) { everywhere.join(file) } else { library.to_owned() })
 }
 
-/// Returns whether this command's loader finds the empty file `probe`: then it reports that the file is too short.
+/// Returns whether this command's loader finds the empty file `probe`. If so, the loader reports that the file is too
+/// short.
 fn loader_finds(probe: &Path) -> bool {
     let Ok(path) = CString::new(probe.as_os_str().as_bytes()) else { return false };
     // SAFETY: the argument is a C string, and an empty file runs no code. The loader's message stays valid until this thread
@@ -143,7 +145,7 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("it belongs to another user, or others can write to it"));
     }
     if found.mode() & 0o055 != 0o055 {
-        // The umask, or an earlier version, has closed it.
+        // The umask, or an earlier version of memtrack, has denied others access.
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     }
     Ok(())
@@ -155,8 +157,8 @@ fn install(folder: &Path, library: &Library) -> io::Result<PathBuf> {
     }
     ensure_private_folder(folder)?;
     let path = folder.join(format!("{}-{}.so", library.name, library.checksum));
-    // Its name contains the checksum of its content, it appeared complete, and no other user can write to the folder: reading
-    // it would take a millisecond.
+    // The file is not read again, which would take a millisecond: its name contains the checksum of its content, it appeared
+    // complete, and no other user can write to the folder.
     if fs::symlink_metadata(&path)
         .is_ok_and(|there| there.is_file() && there.len() == library.content.len() as u64)
     {

@@ -1,11 +1,11 @@
 //! Starts a program with the preload libraries, and records it.
 //!
-//! - `program`, `library`, `inherited`: what is checked and prepared before the program starts
+//! - `program`, `library`, `inherited`: the checks and preparations before the program starts
 //! - `wait`: starts the program, waits for it as a shell does, and forwards signals
 //! - `exec`: the command becomes the program, and another process waits for it
 //! - `collector`: the process that writes the recordings, and the channel to it
 //! - `reporter`: snapshots and reports while the program runs; `kept`: which snapshots stay
-//! - `outcome`: the report at the end; `holds`: who held the memory
+//! - `outcome`: the report at the end; `holds`: what held the memory
 
 pub(crate) mod collector;
 pub(crate) mod exec;

@@ -21,25 +21,25 @@ const MAX_COMMAND: usize = 60;
 /// How the program ended.
 pub(super) struct Outcome<'a> {
     pub(super) process: u32,
-    /// `None` if it is not known.
+    /// `None` if the status is not known.
     pub(super) status: Option<ExitStatus>,
     pub(super) job: &'a Job,
 }
 
-/// What was recorded when the program ended.
+/// The state of the recording when the program ended.
 pub(super) struct Found {
     /// The recording; `None` if nothing was recorded.
     recording: Option<PathBuf>,
     /// A message about the recording's file.
     note: Option<String>,
     rows: Vec<ProcessRow>,
-    /// How many programs were beyond the limit; with the heap, these are recorded with the smallest budget.
+    /// The number of programs beyond `--max-processes`. With `--host`, these are recorded with the smallest budget.
     beyond_limit: u64,
     unrecorded: Unrecorded,
 }
 
 impl Found {
-    /// Returns what the collector has found; `place` is from [`end_recording`].
+    /// Returns what the collector has recorded. The recording's path and the note come from [`end_recording`].
     pub(super) fn by(collector: &Collector, (recording, note): (Option<PathBuf>, Option<String>)) -> Self {
         Self {
             recording,
@@ -50,14 +50,14 @@ impl Found {
         }
     }
 
-    /// Returns the number of recorded processes that still run.
+    /// Returns the number of recorded processes that are still running.
     fn running(&self) -> usize {
         self.rows.iter().filter(|row| row.end == ProcessEnd::Running).count()
     }
 }
 
-/// Ends the recording and moves it to its folder, if no recorded process still runs. Returns its path, and a message if it is
-/// not what or where it should be.
+/// Ends the recording and moves it to its folder, unless a recorded process is still running. Returns the recording's path, and
+/// a message if the recording could not be ended or moved.
 pub(super) fn end_recording(collector: &mut Collector, job: &Job) -> (Option<PathBuf>, Option<String>) {
     let path = collector.recording().map(Path::to_owned);
     if collector.has_processes() {
@@ -74,7 +74,8 @@ pub(super) fn end_recording(collector: &mut Collector, job: &Job) -> (Option<Pat
     }
 }
 
-/// Moves a recording, and its older parts, to a folder. What cannot be moved stays, which the returned message says.
+/// Moves a recording, and its older parts, to a folder. Files that cannot be moved stay; the returned message names
+/// one.
 fn move_to(path: &Path, folder: &Path) -> (PathBuf, Option<String>) {
     let mut note = None;
     let mut place = path.to_owned();
@@ -107,7 +108,7 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns who held the memory of the program, as text; empty if that is not known.
+/// Returns a text about what held the program's memory, which is empty if that is not known.
 pub(super) fn who_held_memory(rows: &[ProcessRow], recording: &Path, outcome: &Outcome<'_>) -> String {
     let Some(row) = main_row(rows) else { return String::new() };
     let was_killed =
@@ -119,7 +120,7 @@ pub(super) fn who_held_memory(rows: &[ProcessRow], recording: &Path, outcome: &O
     who_held(recording, shown, row.number, was_killed).unwrap_or_default()
 }
 
-/// Returns the process that reports are about.
+/// Returns the row of the process that reports are about by default.
 fn main_row(rows: &[ProcessRow]) -> Option<&ProcessRow> {
     let main = main_process(rows)?;
     rows.iter().find(|row| row.number == main)
@@ -236,8 +237,8 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
         )?;
     }
     // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
-    // memory. Programs without memtrack's environment may have; but if something was recorded, they are mostly tools
-    // that a library runs to query the system.
+    // memory. Programs without memtrack's environment might have. But if something was recorded, such programs are
+    // mostly tools that a library runs to query the system.
     if args.host {
         let why = "into which no library can be preloaded: statically linked, using a C library other \
                    than glibc, built for another kind of processor, setuid, or limited to less than 256 MiB of \
@@ -251,7 +252,7 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
     Ok(())
 }
 
-/// Writes that one or more processes are not recorded, each with its reason.
+/// Writes that `count` processes are not recorded, with the reason in the singular or plural.
 fn write_processes(text: &mut String, count: u64, [why_one, why_many]: [&str; 2]) -> std::fmt::Result {
     match count {
         0 => Ok(()),

@@ -2,7 +2,7 @@
 //! nothing, this fails with the reason.
 //!
 //! **Why not the crate `which`?** It only reports whether a program exists. Shells distinguish a name that is not found
-//! (exit code 127) from a folder or a file that may not be executed (126), and so does the command.
+//! (exit code 127) from a folder or a file that may not be executed (126), and so does this command.
 
 use crate::error::CliError;
 use crate::neighbours::{self, read_head};
@@ -24,7 +24,7 @@ pub(crate) const CANNOT_RUN: u8 = 126;
 /// Returns the path at which a shell would find the program `name`.
 ///
 /// # Errors
-/// Fails when the program is not found (127), or cannot be executed (126).
+/// Fails if the program is not found (127) or cannot be executed (126).
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
@@ -59,14 +59,14 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
 /// Fails with the reason why no library can be preloaded.
 pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     let mut at = path.to_owned();
-    // An interpreter may be a script as well; the kernel follows only a few.
+    // An interpreter can itself be a script; the kernel follows only a few levels.
     for _ in 0..5 {
         let refuse = |why: &str| Err(CliError::Program(CANNOT_RUN, format!("{}: {why}", at.display())));
         let absent = |what: &str, file: &Path| {
             let name = file.to_string_lossy().escape_debug().to_string();
             refuse(&format!("its {what} {name} does not exist"))
         };
-        // A program that may be run but not read cannot be checked here.
+        // A program that may be executed but not read cannot be checked here.
         let Ok(mut file) = File::open(&at) else { return Ok(()) };
         let privileged = file
             .metadata()
@@ -95,8 +95,8 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns the sanitizer with which a program is built; `None` if there is none. The runtimes of sanitizers replace the
-/// heap's functions themselves, and most refuse to start after a preloaded library.
+/// Returns the sanitizer that a program is built with, or `None`. Sanitizer runtimes replace the heap's functions
+/// themselves, and most refuse to start if another library is preloaded before them.
 pub(crate) fn sanitizer(path: &Path) -> Option<&'static str> {
     let mut file = File::open(path).ok()?;
     let data = ReadCache::new(&mut file);
@@ -111,7 +111,7 @@ pub(crate) fn sanitizer(path: &Path) -> Option<&'static str> {
     sanitizers.into_iter().find_map(|(sanitizer, names)| names.into_iter().any(has).then_some(sanitizer))
 }
 
-/// Returns the names that a 64-bit ELF file refers to: of libraries and of symbols. `None` if it is linked statically.
+/// Returns the names of libraries and symbols that a 64-bit ELF file refers to, or `None` if it is linked statically.
 fn dynamic_names<'data>(data: impl ReadRef<'data>) -> object::Result<Option<&'data [u8]>> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
@@ -135,7 +135,7 @@ fn is_absent(file: &Path) -> bool {
     file.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Returns the error for a program that [`check`] accepted and the kernel did not run.
+/// Returns the error for a program that [`check`] accepted but the kernel did not execute.
 pub(crate) fn exec_error(name: &OsStr, error: &io::Error) -> CliError {
     let why = if error.raw_os_error() == Some(libc::ENOEXEC) {
         "is not an executable for this system, and has no `#!` line that names its interpreter".to_owned()
@@ -146,7 +146,7 @@ pub(crate) fn exec_error(name: &OsStr, error: &io::Error) -> CliError {
 }
 
 enum Kind {
-    /// An executable, and the loader that it names.
+    /// A dynamically linked executable, and the loader that it names.
     Dynamic(OsString),
     Static,
     Foreign,
@@ -170,7 +170,7 @@ fn kind(file: &mut (impl Read + Seek)) -> Kind {
     }
 }
 
-/// Returns the kind of a 64-bit ELF file; an error if the file is damaged.
+/// Returns the kind of a 64-bit ELF file, or an error if the file is damaged.
 fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;

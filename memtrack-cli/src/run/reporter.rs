@@ -1,6 +1,6 @@
-//! Reports while the program runs: who holds the memory when it runs out, and snapshots when `--snapshot-on` requests them.
-//! All of it is made from the recording so far, by a thread of the collector: reading it may take a second, and the
-//! memory of the programs must be drained meanwhile.
+//! Reports while the program runs: who holds the memory when it runs out, and snapshots when `--snapshot-on` requests them. A
+//! thread of the collector makes them from the recording so far: reading the recording can take a second, and the programs'
+//! shared memory must be drained meanwhile.
 
 use super::collector::{Job, Voice};
 use super::kept::{KeptSnapshots, MAX_SNAPSHOTS};
@@ -22,30 +22,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-/// The maximum number of reports that wait.
+/// The maximum number of queued reports.
 const MAX_TASKS: usize = 512;
 /// The number of rows printed when memory runs out.
 const TOP_ROWS: usize = 10;
-/// The number of reports at out of memory that are always made; later ones may take a fiftieth of the time.
+/// The number of out-of-memory reports per process that are always made. Later ones may take at most a fiftieth of the
+/// time.
 const UNTHROTTLED_REPORTS: u64 = 3;
 /// The maximum time for symbolization.
 const SYMBOL_TIME: Duration = Duration::from_millis(500);
 
-/// What to report.
+/// A report to make.
 pub(super) enum Task {
     OutOfMemory(FailedRequest, Option<Subject>),
     Signalled(Subject),
     AtTheEnd(Subject),
 }
 
-/// The process to report on.
+/// A process to report on.
 #[derive(Clone)]
 pub(super) struct Subject {
     recording: PathBuf,
     /// The number of the process in the recording.
     pub(super) number: u32,
     pub(super) pid: u32,
-    /// Whether it is the process that the command started.
+    /// Whether this is the process that the command started.
     pub(super) is_first: bool,
 }
 
@@ -61,9 +62,9 @@ pub(super) struct Reporter {
     /// What the thread will do, if it has not been started.
     work: Option<Work>,
     tasks: Option<SyncSender<Task>>,
-    /// Disconnected when the thread ends.
+    /// Is disconnected when the thread ends.
     ended: Option<Receiver<()>>,
-    /// The numbers of failed requests, of the heap and of devices, for which the queue had no room.
+    /// The numbers of failed requests for which the queue had no room: of the heap, and of devices.
     dropped: Arc<[AtomicU64; 2]>,
 }
 
@@ -90,7 +91,7 @@ impl Reporter {
             let _ending = ending;
             work.run(&queue);
         };
-        // If it cannot be started, both channels are disconnected, and there are no reports.
+        // If the thread cannot be started, both channels are disconnected, and there are no reports.
         let _ = std::thread::Builder::new().name("reports".to_owned()).spawn(run);
         (self.tasks, self.ended) = (Some(tasks), Some(ended));
     }
@@ -104,7 +105,8 @@ impl Reporter {
         }
     }
 
-    /// Makes the thread end after the queued reports. Returns, the first time, what is disconnected then.
+    /// Makes the thread end after the queued reports. The first call returns the channel that is disconnected when the
+    /// thread ends.
     pub(super) fn finish(&mut self) -> Option<Receiver<()>> {
         (self.work, self.tasks) = (None, None);
         self.ended.take()
@@ -119,14 +121,14 @@ struct ProcessReports {
     tried_at_oom: usize,
     at_oom: KeptSnapshots,
     on_signal: KeptSnapshots,
-    /// How often memory ran out without a snapshot since the last snapshot for that reason.
+    /// The number of times that memory ran out without a snapshot, since the last snapshot at out of memory.
     skipped_snapshots: u64,
     snapshot_pace: Pace,
     reports: u64,
-    /// How often memory ran out without a report since the last report.
+    /// The number of times that memory ran out without a report, since the last report.
     skipped_reports: u64,
     report_pace: Pace,
-    /// When memory last ran out: ticks.
+    /// The time in ticks at which memory last ran out.
     last_oom: Option<u64>,
 }
 
@@ -134,9 +136,9 @@ struct Work {
     voice: Voice,
     takes_snapshots_at_oom: bool,
     max_entries: u64,
-    /// The folder of the snapshots, if it is not that of the recording.
+    /// The folder for the snapshots, if it differs from the recording's folder.
     folder: Option<PathBuf>,
-    /// The reports by process id; 0 stands for processes of which nothing is recorded.
+    /// The reports by process id; 0 stands for all processes that have no recording.
     processes: HashMap<u32, ProcessReports>,
     /// As in [`Reporter`].
     dropped: Arc<[AtomicU64; 2]>,
@@ -214,7 +216,7 @@ impl Work {
         state.snapshot_pace.done(begun.elapsed());
     }
 
-    /// Prints who held the memory when a request failed.
+    /// Prints what held the memory when a request failed.
     fn report(&mut self, subject: Option<&Subject>, failed: &FailedRequest, snapshot: Option<&Snapshot>) {
         let state = self.reports_of(subject);
         state.reports += 1;
@@ -245,7 +247,7 @@ impl Work {
         self.say(format_args!("{}{parts}\n{report}", failed.oom));
     }
 
-    /// Writes the next snapshot of a process: its recording until these ticks.
+    /// Writes the next snapshot of a process, from its recording up to the time `until` in ticks.
     fn write(&mut self, subject: &Subject, reason: Reason, until: Option<u64>) {
         let Some(mut snapshot) = Self::read_until(subject, until) else { return };
         keep_newest(&mut snapshot, self.max_entries);
@@ -286,14 +288,14 @@ impl Work {
         }
     }
 
-    /// Reads what a process recorded up to these ticks; `None` if it cannot be read.
+    /// Reads what a process recorded up to the given time in ticks, or all of it. Returns `None` if it cannot be read.
     fn read_until(subject: &Subject, ticks: Option<u64>) -> Option<Snapshot> {
         let options = LoadOptions::new().process(ProcessChoice::Number(subject.number));
         let mut snapshot = Snapshot::open(&subject.recording, options).ok()?.snapshot;
         if let Some(ticks) = ticks {
             restrict_to(&mut snapshot, ticks);
         }
-        // It is complete for that moment.
+        // Up to that moment, the recording is complete.
         snapshot.meta.complete = true;
         Some(snapshot)
     }

@@ -1,8 +1,8 @@
 //! Runs the program and waits for it as a shell does: signals sent to the command are forwarded to the program, and the
 //! program's exit status becomes the command's exit code.
 //!
-//! **Why not `exec` the program?** The command has to report the recording when the program has ended. For service managers,
-//! `exec` does that by another process.
+//! **Why not `exec` the program?** The command has to report the recording when the program has ended. The `exec` module, for
+//! service managers, uses another process for that.
 #![allow(unsafe_code)]
 
 use super::collector::CollectorProcess;
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 /// The largest number of a signal.
 const LAST_SIGNAL: i32 = 64;
 
-/// Returns whether a signal is forwarded to the program: every signal that another process sends for a reason, but not
-/// those that report an error of the command itself, or the end of its child, and not those that the C library keeps for
-/// itself.
+/// Returns whether a signal is forwarded to the program. Every signal that another process might send on purpose is forwarded.
+/// The exceptions are signals that report an error of the command itself or the end of its child, and signals that the C
+/// library reserves.
 fn is_forwarded(signal: i32) -> bool {
     const OWN: [i32; 10] = [
         libc::SIGKILL,
@@ -46,8 +46,8 @@ fn forwarded() -> impl Iterator<Item = i32> {
 /// The program's process id; 0 before the program is started and after it has ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
-/// The signals that arrived before [`PROGRAM`] was known, as bits: the program may already run, and cause another process
-/// to send a signal, before the command is scheduled again.
+/// The signals that arrived before [`PROGRAM`] was known, as bits. The program can already be running, and cause another
+/// process to send a signal, before the command is scheduled again.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// The process id and exit status of a program that has ended.
@@ -57,7 +57,7 @@ pub(crate) struct ExitedProgram {
     pub(crate) status: ExitStatus,
 }
 
-/// Whether `SIGUSR2` requests a snapshot instead of being forwarded, and whether one was requested.
+/// Whether `SIGUSR2` requests a snapshot instead of being forwarded, and whether a snapshot was requested.
 static TAKES_SNAPSHOTS: AtomicBool = AtomicBool::new(false);
 static SNAPSHOT_REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -65,7 +65,7 @@ static SNAPSHOT_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// a snapshot from the collector.
 ///
 /// # Errors
-/// Fails when the program cannot be started.
+/// Fails if the program cannot be started.
 pub(crate) fn run(
     command: &mut Command,
     collector: &mut CollectorProcess,
@@ -97,12 +97,12 @@ pub(crate) fn run(
 fn start(command: &mut Command) -> io::Result<u32> {
     let of_service = inherited::variables_of_service();
     if of_service.is_empty() {
-        // The program is waited for by its id.
+        // `wait_for` waits for the program by its process id.
         return command.spawn().map(|program| program.id());
     }
     // These variables contain the program's own process id, which is known only after the fork.
     let (mut errors, mut errors_of_child) = io::pipe()?;
-    // SAFETY: the process has one thread, so that the child can do whatever this process could.
+    // SAFETY: the process has a single thread, so the child can do anything that this process could.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -140,7 +140,8 @@ fn try_wait(process: u32) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Returns a descriptor of a process, which names no other if the id is reused; `None` if it has ended, and before Linux 5.3.
+/// Returns a descriptor of a process, which stays valid for that process even if the id is reused. Returns `None` if the
+/// process has ended, and before Linux 5.3.
 pub(super) fn open_process(process: u32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(process as i32)?, PidfdFlags::empty()).ok()
 }
@@ -167,12 +168,13 @@ fn wait_for(
             }
         }
         let readable = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // Without the program's descriptor, `try_wait` is called twenty times a second. A signal may arrive just before the call.
+        // Without the program's descriptor, `try_wait` is called twenty times a second. With snapshots, the loop also wakes
+        // that often, because a signal that arrives just before `poll` does not interrupt it.
         let timeout = if handle.is_some() && !TAKES_SNAPSHOTS.load(Ordering::SeqCst) { -1 } else { 50 };
         // A negative descriptor is ignored.
         let channel = if is_heard { collector.descriptor() } else { -1 };
         let mut polled = [readable(handle.as_ref().map_or(-1, AsRawFd::as_raw_fd)), readable(channel)];
-        // SAFETY: two structures, which exist until the call returns.
+        // SAFETY: `polled` has two structures, which exist until the call returns.
         unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout) };
         if polled[1].revents != 0 {
             is_heard = collector.receive(streams);
@@ -217,7 +219,7 @@ fn forward(signal: i32) -> libc::sigaction {
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut before);
-        // Rust's runtime ignores SIGPIPE; the program was not asked to.
+        // Rust's runtime ignores SIGPIPE, which does not mean that the program should.
         let is_ignored = before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE
             || signal == libc::SIGPIPE && inherited::ignores_pipe();
         if !is_ignored {
@@ -233,10 +235,10 @@ fn forward(signal: i32) -> libc::sigaction {
 extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid `info`.
     let (is_from_kernel, sender) = unsafe { ((*info).si_code == libc::SI_KERNEL, (*info).si_pid()) };
-    // The terminal sends its signals to the program too. A closed pipe of the command is none of its concern.
+    // The terminal sends its signals to the program too. A closed pipe of the command does not concern the program.
     if is_from_kernel || signal == libc::SIGPIPE && sender == std::process::id() as i32 {
         if STOPS.contains(&signal) {
-            // SAFETY: stops this process, as the signal would have: the shell waits for that.
+            // SAFETY: stops this process, as the signal would have, because the shell waits for that.
             unsafe { libc::raise(libc::SIGSTOP) };
         }
         return;
@@ -248,7 +250,8 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     match PROGRAM.load(Ordering::SeqCst) {
         0 => {
             EARLY.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-            // Another thread may have stored the program in between, and then found no early signal to send.
+            // The program's id might have been stored in between by another thread, which then found no early signal to
+            // send.
             let program = PROGRAM.load(Ordering::SeqCst);
             if program > 0 {
                 send_early(program);

@@ -141,7 +141,7 @@ fn run_query(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError
     })
 }
 
-/// Returns the URL by which the engine refers to the data set's folder, and the store that opens files there.
+/// Returns the URL that stands for the data set's folder in the engine, and the store that opens files there.
 fn open_store(folder: &Path) -> Result<(ObjectStoreUrl, LocalFileSystem)> {
     let files = LocalFileSystem::new_with_prefix(folder)?;
     Ok((ObjectStoreUrl::parse("memtrack://dataset")?, files))

@@ -16,7 +16,7 @@ struct Packed {
     small: u8,
 }
 
-/// A counted pointer must be able to outlive whoever holds it.
+/// A counted pointer must be able to outlive its holders.
 #[derive(References)]
 struct Borrowing<'a> {
     next: Option<Rc<Borrowing<'a>>>,

@@ -101,7 +101,7 @@ impl Context {
         Ok(Self { number: number as u16, device })
     }
 
-    /// Whether this is a device's primary context.
+    /// Returns whether this is a device's primary context.
     pub fn is_primary(self) -> bool {
         u32::from(self.number) < FIRST_CREATED
     }

@@ -43,7 +43,7 @@ pub(crate) struct Device {
     pub pools: Vec<Pool>,
     /// The pool that `cuMemAllocAsync` allocates from.
     pub current_pool: usize,
-    /// How often the primary context is retained.
+    /// The reference count of the primary context.
     pub primary_references: u32,
     /// Contexts that exist, including the primary one.
     contexts: u64,

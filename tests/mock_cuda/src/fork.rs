@@ -1,5 +1,5 @@
 //! Fork handlers, so that the mock's state in the child is consistent and unlocked, regardless of the parent's other
-//! threads: if the child hangs, the mock is not the reason.
+//! threads: if the child hangs, the mock is not the cause.
 
 use std::cell::RefCell;
 use std::fs::File;

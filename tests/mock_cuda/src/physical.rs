@@ -31,7 +31,7 @@ struct Mapping {
 
 #[derive(Default)]
 pub(crate) struct Store {
-    /// The file of each device, and where its next piece begins.
+    /// The file of each device, and the offset of its next piece.
     files: HashMap<usize, (i32, u64)>,
     pieces: HashMap<u32, Piece>,
     next: u32,

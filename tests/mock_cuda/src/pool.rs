@@ -58,7 +58,8 @@ impl Pool {
         }
     }
 
-    /// Whether the pool was destroyed and none of its memory is still in use, so that a new pool may reuse its handle.
+    /// Returns whether the pool was destroyed and none of its memory is still in use, so that a new pool may reuse its
+    /// handle.
     pub fn is_gone(&self) -> bool {
         !self.alive && self.used == 0
     }

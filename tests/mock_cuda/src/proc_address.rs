@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 /// The flag that requests the variant for the per-thread default stream.
 const PER_THREAD_STREAM: u64 = 2;
 
-/// The driver version from which a base name refers to each suffixed entry point, for those newer than CUDA 4.
+/// For each suffixed entry point that is newer than CUDA 4, the driver version from which its base name refers to it.
 const SINCE: &[(&str, i32)] = &[
     ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),
@@ -40,7 +40,8 @@ pub(crate) fn named(name: &str) -> Option<Address> {
     ENTRIES.binary_search_by_key(&name, |&(name, _)| name).ok().map(|index| ENTRIES[index].1)
 }
 
-/// Returns the entry point that a base name refers to in a program built for this version: the newest it may use.
+/// Returns the entry point that a base name refers to in a program built for this version: the newest that this program
+/// may use.
 pub(crate) fn chosen(base: &str, version: i32, flags: u64) -> Option<Address> {
     let suffixes: &[&str] = if flags & PER_THREAD_STREAM == 0 { &[""] } else { &["_ptsz", ""] };
     for revision in ["_v4", "_v3", "_v2", ""] {

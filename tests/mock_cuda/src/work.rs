@@ -71,7 +71,7 @@ pub(crate) fn destroyed(stream: *mut c_void) -> CuResult {
     Ok(())
 }
 
-/// Whether a stream exists.
+/// Returns whether a stream exists.
 pub(crate) fn is_stream(stream: *mut c_void, context: u16) -> bool {
     with(|all| all.existing.contains_key(&(context, stream.addr())))
 }

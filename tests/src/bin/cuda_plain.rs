@@ -82,7 +82,7 @@ fn main() {
             heap::work();
             work();
         }
-        // More events than shared memory has room for, while nobody reads it.
+        // More events than shared memory has room for, while nothing reads it.
         ["burst_and_work", begin] => {
             heap::work();
             println!("ready");
@@ -242,8 +242,8 @@ fn main() {
     }
 }
 
-/// The time that the program waits for the test at most; the test normally ends it long before. The value is that of
-/// `memtrack_tests::time::HANG`, whose crate this program does not link.
+/// The maximum time for which the program waits for the test, which normally ends it long before. The value equals
+/// `memtrack_tests::time::HANG`; this program does not link that crate.
 const HANG: Duration = Duration::from_secs(15 * 60);
 
 /// Waits until the test has created a file.

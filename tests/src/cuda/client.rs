@@ -60,7 +60,7 @@ pub fn procedure_v1(name: &CStr, version: i32, flags: u64) -> *mut c_void {
 /// Calls the function at an address with arguments of the driver's types.
 macro_rules! call_at {
     ($address:expr, $($argument:expr => $kind:ty),*) => {{
-        // SAFETY: the types are those of the driver's declaration.
+        // SAFETY: the types match the driver's declaration.
         let code = unsafe {
             let function: extern "C" fn($($kind),*) -> i32 = std::mem::transmute::<*mut std::ffi::c_void, _>($address);
             function($($argument),*)
@@ -80,7 +80,7 @@ pub(crate) use {call, call_at};
 
 /// Returns one of the mock's counts.
 pub fn count(device: i32, kind: i32, what: i32) -> i64 {
-    // SAFETY: the type is that of the function's declaration in the mock.
+    // SAFETY: the type matches the function's declaration in the mock.
     let function: extern "C" fn(i32, i32, i32) -> i64 =
         unsafe { std::mem::transmute(symbol("memtrack_mock_count")) };
     function(device, kind, what)
@@ -140,7 +140,7 @@ pub fn host_free(address: u64) -> Answer {
     call!(cuMemFreeHost(address => u64))
 }
 
-/// `CUmemAllocationProp` and `CUmemPoolProps`: pinned memory of a device.
+/// Returns a `CUmemAllocationProp` or `CUmemPoolProps` for pinned memory of a device.
 pub fn properties(device: i32) -> [i32; 64] {
     let mut properties = [0; 64];
     (properties[0], properties[2], properties[3]) = (1, 1, device);

@@ -168,7 +168,8 @@ fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
     check_books(&allocator);
 }
 
-/// As in PyTorch, a segment's release has the stack of the release itself, or else that of the segment's allocation.
+/// As in PyTorch, a segment's release has the stack of the release itself, or else the stack of the segment's
+/// allocation.
 #[test]
 fn released_segments_have_a_stack_where_stacks_are_recorded() {
     for (settings, released) in

@@ -171,7 +171,8 @@ fn mode_all_records_stacks_of_frees_too() {
     assert_eq!(recorded.segments, [(12 * MIB, Some("allocates"))]);
 }
 
-/// A segment's release has the stack of the function that released the segment, or else of the one that allocated it.
+/// A segment's release has the stack of the function that released the segment, or else of the function that allocated
+/// it.
 #[test]
 fn released_segments_have_a_stack() {
     for (stacks, emptied, making_room) in [

@@ -57,7 +57,7 @@ fn assert_as_pytorch(folders: &Path) {
 }
 
 #[test]
-fn nodes_and_dot_files_are_those_of_pytorch() {
+fn nodes_and_dot_files_equal_pytorchs() {
     assert_as_pytorch(&oracle("cycles"));
 }
 

@@ -421,7 +421,7 @@ const PAIRS: [(&str, &str); 3] = [
 
 #[test]
 #[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
-fn numbers_of_real_pairs_are_those_that_python_reads_in_the_pickles() {
+fn numbers_of_real_pairs_equal_those_that_python_computes_from_the_pickles() {
     for (before, after) in PAIRS {
         let file = |name: &str| shared().join(format!("oracle/snapshots/real/{name}.pickle.gz"));
         let script = workspace().join("tests/tests/cli/diff_numbers.py");

@@ -50,7 +50,7 @@ def frees_carry_allocations(snapshot, device):
 
 
 def lifetimes(snapshot, device):
-    """Returns every block as its bytes, its line, and the events from and up to which it was live."""
+    """Returns for every block its bytes, its line, and the two events between which it was live."""
     blocks, live = [], {}
     known = frees_carry_allocations(snapshot, device)
     for number, event in enumerate(snapshot["device_traces"][device]):

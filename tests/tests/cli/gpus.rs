@@ -102,7 +102,7 @@ fn without_the_driver_nvml_answers() {
 }
 
 #[test]
-fn a_failing_driver_without_nvml_is_one_line() {
+fn a_failing_driver_without_nvml_is_reported_on_one_line() {
     let drivers = mock_cuda::driver_dir();
     let environment = [("MEMTRACK_MOCK_INIT_ERROR", "100"), ("MEMTRACK_MOCK_NVML_ERROR", "9")];
     let output = gpus(drivers.path(), &[], &environment);
@@ -114,7 +114,7 @@ fn a_failing_driver_without_nvml_is_one_line() {
 
 /// If any driver call fails, the command ends with a one-line error.
 #[test]
-fn a_failing_call_is_one_line() {
+fn a_failing_call_is_reported_on_one_line() {
     let drivers = mock_cuda::driver_dir();
     for (call, expected) in [
         ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain gives CUDA_ERROR_OUT_OF_MEMORY"),
@@ -132,7 +132,7 @@ fn a_failing_call_is_one_line() {
 
 /// The files in the folder are found before the machine's driver, but are not libraries.
 #[test]
-fn without_a_driver_there_is_one_line() {
+fn a_missing_driver_is_reported_on_one_line() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ml.so"] {
         fs::write(folder.path().join(name), "long enough for the header of a library, but none. ".repeat(4))
@@ -192,7 +192,7 @@ fn assert_lacks(drivers: &Path, name: &str) {
 
 /// An older driver may lack any function that the command calls.
 #[test]
-fn a_driver_that_lacks_a_function_is_one_line() {
+fn a_driver_that_lacks_a_function_is_reported_on_one_line() {
     let called = called();
     assert!(
         called.contains("cuInit") && called.contains("cuMemGetInfo_v2") && called.len() > 10,
@@ -212,7 +212,7 @@ fn a_driver_that_lacks_a_function_is_one_line() {
 
 /// The CUDA toolkit contains a stub `libcuda.so` to link against, which cudarc prefers to the driver.
 #[test]
-fn a_stub_beside_the_driver_is_one_line() {
+fn a_stub_beside_the_driver_is_reported_on_one_line() {
     let drivers = mock_cuda::driver_dir();
     let stub = drivers.path().join("libcuda.so");
     fs::remove_file(&stub).unwrap();

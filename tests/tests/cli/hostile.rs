@@ -17,7 +17,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Runs a verb with 256 MiB of address space and little CPU time. Returns `None` if the verb refused the file, and otherwise a
-/// description of what it did.
+/// description of the outcome.
 fn failure(verb: &str, file: &Path, folder: &Path) -> Option<String> {
     // The command is built here, before the limits apply.
     let memtrack = memtrack();

@@ -143,7 +143,7 @@ fn errors_about_standard_input_state_its_kind() {
 
 /// The reader's error is more specific than the kind of the file.
 #[test]
-fn the_error_about_a_damaged_file_is_its_readers() {
+fn a_damaged_file_gets_the_error_of_its_reader() {
     let folder = files();
     let whole = fs::read(folder.path().join("snapshot.pickle")).unwrap();
     fs::write(folder.path().join("cut.pickle"), &whole[..whole.len() / 2]).unwrap();

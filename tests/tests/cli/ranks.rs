@@ -36,7 +36,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&ended.text).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Writes the files of eight ranks, of which rank 5 leaks, to `run/`.
+/// Writes the files of eight ranks to `run/`; rank 5 leaks.
 fn run_of_eight(suffix: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     Job::default().write(&folder.path().join("run"), suffix);

@@ -26,7 +26,7 @@ fn written(folder: &Path, arguments: &[&str], page: &str) -> String {
     fs::read_to_string(folder.join(page)).unwrap()
 }
 
-/// Writes the files of eight ranks, of which rank 5 leaks, to `run/`.
+/// Writes the files of eight ranks to `run/`; rank 5 leaks.
 fn run_of_eight() -> TempDir {
     let folder = TempDir::new().unwrap();
     Job::default().write(&folder.path().join("run"), "pickle");

@@ -163,7 +163,7 @@ mod programs_without_cuda_behave_the_same {
 }
 
 #[test]
-fn programs_that_cannot_be_run_are_one_line_and_the_shells_exit_code() {
+fn programs_that_cannot_be_run_give_one_line_and_the_shells_exit_code() {
     let bench = Bench::new();
     let write = |name: &str, content: &[u8], mode: u32| {
         fs::write(bench.path(name), content).expect("it can be written");

@@ -1,4 +1,5 @@
-//! `memtrack run`: the recording's content however the program ends, and that of its children and of programs after `exec`.
+//! `memtrack run`: the content of the recording however the program ends, and the recordings of its children and of programs
+//! after `exec`.
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::ProcessEnd;
@@ -53,7 +54,7 @@ fn frees_by_exit_handlers_are_recorded() {
     assert_eq!(large.count(), 2);
 }
 
-/// What hooks have written is read after the process has ended.
+/// The events that hooks have written are read even after the process has ended.
 #[test]
 fn a_killed_forked_child_loses_no_events() {
     const COUNT: usize = 15_000;
@@ -65,7 +66,7 @@ fn a_killed_forked_child_loses_no_events() {
     assert_eq!(bench.files(), ["forked"]);
     let (row, child) = load_each(&bench.path("forked")).remove(1);
     assert!(row.is_forked && child.meta.complete, "{row:?}");
-    // Its parent has asked for the status.
+    // The signal is known only if the collector opened the process before its parent waited for it.
     assert!(matches!(row.end, ProcessEnd::Signal(libc::SIGKILL) | ProcessEnd::Ended), "{row:?}");
     let events = |thread| {
         let rows = child.events.rows_of(DeviceId(0));
@@ -87,7 +88,7 @@ fn children_are_processes_of_one_recording() {
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork"]);
     assert!(output.status.success());
     assert_eq!(bench.files(), ["forked"]);
-    // Without a choice, a reader gets the program.
+    // If no process is chosen, a reader gets the program's.
     assert_work(&bench.path("forked"), true);
     let processes = load_each(&bench.path("forked"));
     assert_eq!(processes.len(), 2, "a child in which nothing happens is not listed: {processes:?}");

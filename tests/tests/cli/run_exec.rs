@@ -17,7 +17,7 @@ fn the_program_has_the_commands_process_id_and_no_children() {
     command.args(["--exec", "--host", "-o", "run", "--", "sh", "-c", script]);
     let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let process = started.id();
-    // Standard error ends when the other process has reported.
+    // Standard error is closed when the other process has reported.
     let output = started.wait_with_output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
@@ -30,7 +30,7 @@ fn the_program_has_the_commands_process_id_and_no_children() {
     let processes = load_each(&bench.path("run"));
     let (row, snapshot) = processes.last().unwrap();
     assert_eq!((row.pid, row.is_first, snapshot.meta.complete), (process, true, true));
-    // Linux keeps the code since 6.15.
+    // Linux keeps the exit code for other processes since version 6.15.
     assert!(matches!(row.end, ProcessEnd::Code(7) | ProcessEnd::Ended), "{row:?}");
 }
 
@@ -51,7 +51,7 @@ fn a_program_that_cannot_be_run_is_an_error_and_leaves_no_process() {
     let broken = bench.path("broken");
     fs::write(&broken, "\x7fELF is not all of it").unwrap();
     fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-    // Ends only when nothing holds standard error any more.
+    // Returns only when no process has standard error open any more.
     let output = bench.run(&["--exec", "-o", "run", "--", "./broken"]);
     assert_eq!(output.status.code(), Some(126), "{}", stderr_text(&output));
     assert_eq!(stderr_text(&output).lines().count(), 1, "{}", stderr_text(&output));

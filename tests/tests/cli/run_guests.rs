@@ -60,19 +60,19 @@ fn a_program_without_room_for_the_library_runs_without_it() {
         let processes = load_each(&bench.path(&name));
         assert!(processes.iter().all(|(row, _)| row.name() != "ls"), "{processes:?}");
     }
-    // `execl` starts the program with the library, and the program counts itself.
+    // `execl` starts the program with the library, and the library in the program counts the program.
     const SOURCE: &str = "#include <sys/resource.h>\n#include <unistd.h>\nint main(void) {
     struct rlimit limit = {200000000, 200000000};\n    setrlimit(RLIMIT_AS, &limit);\n    execl(\"/bin/ls\", \"ls\", \"/\", NULL);\n}\n";
     compile_c(bench.folder.path(), SOURCE, &["-o", "limits_itself"]);
     let output = ends_well(bench.command().args(["--host", "-o", "counted", "--", "./limits_itself"]));
     assert!(stderr_text(&output).contains("limited to less than 256 MiB"), "{}", stderr_text(&output));
-    // With more room it is recorded.
+    // With more address space, the program is recorded.
     let output = bench.run(&["--host", "-o", "room", "--", "sh", "-c", "ulimit -v 400000; exec ls /"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(load_each(&bench.path("room")).iter().any(|(row, _)| row.name() == "ls"));
 }
 
-/// A child that shares its parent's memory, and has zeroed thread-local storage of its own, as Chromium's sandbox starts one.
+/// A child that shares its parent's memory and has separate, zeroed thread-local storage, as Chromium's sandbox creates it.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_child_without_the_c_librarys_thread_local_storage_ends_as_without_memtrack() {

@@ -126,8 +126,8 @@ fn heap_names(library: Option<&str>) -> Bench {
     bench
 }
 
-/// Runs `heap_names` and returns the large blocks that it keeps, in millions of bytes. Of some 100,000 small blocks each must have
-/// been counted once, and freed.
+/// Runs `heap_names` and returns the large blocks that it keeps, in millions of bytes. Each of some 100,000 small blocks must
+/// have been counted once, and freed.
 fn kept_by_heap_names(bench: &Bench, what: &str) -> Vec<u64> {
     let output = bench.run(&["--host", "--force", "-o", "names", "--", "./heap_names", what]);
     assert!(output.status.success(), "{what}: {}", stderr_text(&output));
@@ -160,8 +160,8 @@ fn blocks_of_an_allocator_that_wraps_the_c_librarys_are_recorded_once() {
     assert_eq!(kept_by_heap_names(&bench, "wrapper"), [1, 2]);
 }
 
-/// Neither `dlsym` nor a weak reference finds a name that only memtrack's libraries have: the driver's, and C23's. Nor do these
-/// libraries load others with names for which programs look.
+/// Neither `dlsym` nor a weak reference finds a name that only memtrack's libraries have: the driver's names, and C23's. Also,
+/// memtrack's libraries load no other libraries that have names for which programs look.
 #[test]
 fn names_that_only_memtrack_has_are_not_found() {
     for library in [None, Some("-DSIZED")] {

@@ -1,5 +1,6 @@
-//! `memtrack run --host` and libraries with thread-local variables: the loader calls `malloc` for these variables while a thread
-//! accesses one, and the recorder must not call the loader again. With an auditor, it would do so for memtrack's variables too.
+//! `memtrack run --host` and libraries with thread-local variables: the loader calls `malloc` for these variables while a
+//! thread accesses one, and the recorder must not call the loader again. In a program with an auditor, accesses to memtrack's
+//! own thread-local variables would call the loader too.
 
 use memtrack_core::event::DeviceId;
 use memtrack_tests::child::ends_well;

@@ -88,14 +88,15 @@ fn all_processes_together_are_reported_on_one_clock() {
     let peaks: Vec<u64> =
         found["processes"].as_array().unwrap().iter().map(|row| device_peak(&row["devices"])).collect();
     assert_eq!(peaks, [6 << 20, 5 << 20], "{found:#}");
-    // The child allocates while its parent waits for it, with 2 MiB. If the collector was late, that is not certain.
+    // The child allocates while its parent, which holds 2 MiB, waits for it. If the collector was late, the joint peak
+    // is known only as a range.
     let device = &found["together"][0];
     let least = device["peak_bytes_error"]["low"].as_f64().unwrap_or(device_peak(&found["together"]) as f64);
     assert!(least >= f64::from(6 << 20) && device_peak(&found["together"]) <= 7 << 20, "{found:#}");
     let summary = answer(&verb(&bench, &["summary", "--json", "run", "--all"]));
     let device = &summary["devices"].as_array().unwrap()[0];
     assert_eq!(device["peak"]["requested_bytes"], 7 << 20, "{device:#}");
-    // Nothing is held when all have ended.
+    // Nothing is live when all processes have ended.
     assert_eq!(device["live_at_end_bytes"], 0);
     let all = Snapshot::open(
         bench.path("run"),
@@ -107,7 +108,7 @@ fn all_processes_together_are_reported_on_one_clock() {
     assert!(all.blocks.is_empty() && all.device_ids().contains(&DeviceId(0)));
 }
 
-/// A part is never shown as the whole.
+/// The sum over some processes is never shown as the sum over all.
 #[test]
 fn sums_over_all_processes_are_lower_limits_if_some_are_not_recorded() {
     let bench = Bench::new();
@@ -213,7 +214,7 @@ fn a_run_is_readable_while_it_is_recorded() {
     let bench = Bench::new();
     let waiting = Waiting::new(&bench, &["-o", "run", "--", PLAIN, "work_until", "end"]);
     wait_for("the work is recorded", || {
-        // It may be there before its first bytes are.
+        // The file can exist before its first bytes have been written.
         let output = verb(&bench, &["processes", "--json", "run"]);
         output.status.success() && device_peak(&answer(&output)["together"]) == 6 << 20
     });
@@ -225,8 +226,8 @@ fn a_run_is_readable_while_it_is_recorded() {
     assert_eq!((&found["processes"][0]["exit_code"], &found["complete"]), (&0.into(), &true.into()));
 }
 
-/// Three children, each with a block of its own, and enough events that a small file continues in many parts. They run one
-/// after the other, so that each part has processes that run, that have ended, and that have not begun.
+/// Three children, each with one large block that stays live, and with enough events that a small file continues in many parts.
+/// They run one after the other, so that each part has processes that run, that have ended, and that have not begun.
 const FORKS: &str = "#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>
 int main(void) {
     for (int child = 1; child <= 3; child++) {
@@ -243,7 +244,7 @@ int main(void) {
 
 #[test]
 fn a_limited_recording_keeps_the_live_blocks_of_each_process() {
-    /// The smallest limit.
+    /// The smallest value that `--max-bytes` accepts.
     const MAX_BYTES: u64 = 1 << 20;
     let bench = Bench::new();
     compile_c(bench.folder.path(), FORKS, &["-o", "forks"]);
@@ -258,14 +259,15 @@ fn a_limited_recording_keeps_the_live_blocks_of_each_process() {
     let forks = rows.iter().filter(|row| row["forked"] == true);
     let codes: Vec<Option<u64>> = forks.map(|row| row["exit_code"].as_u64()).collect();
     assert_eq!(codes.len(), 3, "{found:#}");
-    // A code is not known if the parent asked for it before the collector opened the process, or on an old kernel.
+    // An exit code is unknown if the parent waited for the process before the collector opened it, or on an old kernel.
     assert!((1..).zip(&codes).all(|(number, code)| code.is_none_or(|code| code == number)), "{codes:?}");
     let gone = rows.iter().filter(|row| row["removed"] == true);
     assert!(gone.count() >= 1 && found["complete"] == false, "{found:#}");
     let first = verb(&bench, &["summary", "run", "--process", &rows[0]["process"].to_string()]);
     assert!(stderr_text(&first).contains("is in parts that were removed"), "{}", stderr_text(&first));
     assert!(!stderr_text(&first).contains("recording was not on"), "{}", stderr_text(&first));
-    // The newest child is recorded whole, with its older block: its allocation was in a part that was removed.
+    // The newest child's recording is complete. It includes the large block, whose allocation was in a part that was
+    // removed.
     let last = rows.last().unwrap()["process"].to_string();
     let open = LoadOptions::new().process(memtrack_core::snapshot::recording::ProcessChoice::Named(last));
     let last = Snapshot::open(bench.path("run"), open).unwrap();

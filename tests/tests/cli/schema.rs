@@ -110,7 +110,7 @@ fn a_verb_that_is_not_built_prints_how_to_install_it() {
 }
 
 #[test]
-fn the_help_of_a_verb_that_is_not_built_is_how_to_install_it() {
+fn the_help_of_a_verb_that_is_not_built_explains_how_to_install_it() {
     for arguments in [["sql", "--help"], ["sql", "-h"], ["help", "sql"]] {
         let help = text(Command::new(memtrack()).args(arguments).output().unwrap());
         let words = help.split_whitespace().collect::<Vec<_>>().join(" ");

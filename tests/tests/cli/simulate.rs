@@ -159,7 +159,7 @@ fn invalid_workloads_are_refused_with_the_line() {
 }
 
 #[test]
-fn odd_sizes_fail_like_tensors_of_such_sizes() {
+fn odd_sizes_fail_like_tensors_of_those_sizes() {
     let mut input = "{\"op\":\"config\",\"total_bytes\":1000000000}\n".to_owned();
     for size in ["-1", "9223372036854775807", "18446744073709551615", "1e3"] {
         input += &format!("{{\"op\":\"alloc\",\"id\":{size},\"size\":{size}}}\n");

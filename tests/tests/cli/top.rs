@@ -121,7 +121,7 @@ fn a_cut_recording_is_reported_with_one_warning() {
 }
 
 #[test]
-fn unreadable_files_are_one_clear_line_and_exit_code_3() {
+fn unreadable_files_give_one_clear_line_and_exit_code_3() {
     let folder = Folder::new("bad");
     for (file, words) in [
         (folder.0.join("missing"), "No such file"),

@@ -94,7 +94,8 @@ fn failed_free() {
     memtrack_core::stop();
 }
 
-/// Returns the numbers of pools, opened handles and opened bytes in the newest reading; opened memory is not the program's own.
+/// Returns the numbers of pools, opened handles and opened bytes in the newest reading; opened memory belongs to another
+/// process.
 fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
     let last = snapshot.driver.iter().find(|reading| reading.moment == ReadingMoment::Last);
     let last = last.expect("a snapshot takes one");
@@ -189,7 +190,8 @@ fn release(handle: u64) -> Answer {
     call!(cuMemRelease(handle => u64))
 }
 
-/// After an earlier unmap, one call unmaps two created handles and an imported one; a failed call unmaps none of them.
+/// Asserts that after an earlier unmap, one call unmaps two created handles and an imported one, and that a failed call
+/// unmaps none of them.
 fn mappings() {
     let range = reserve(5);
     let (exported, mut imported, mut number) = (create(0), 0, 0_i32);

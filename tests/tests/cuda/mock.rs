@@ -17,7 +17,7 @@ type Result<T = ()> = std::result::Result<T, i32>;
 /// Calls a driver function by name, with arguments of the declared types.
 macro_rules! call {
     ($name:ident($($argument:expr => $kind:ty),*)) => {{
-        // SAFETY: the types are those of the driver's own declaration.
+        // SAFETY: the types match the driver's declaration.
         let code = unsafe {
             let function: extern "C" fn($($kind),*) -> i32 = std::mem::transmute(driver().symbol(stringify!($name)));
             function($($argument),*)

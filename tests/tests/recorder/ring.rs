@@ -18,7 +18,7 @@ fn options() -> Options {
     Options::new().without_host_heap().context(Context::None)
 }
 
-/// Several threads use three devices in bursts of varying length; the last device gets only a few events.
+/// Records from several threads on three devices, in bursts of varying length; the last device gets only a few events.
 fn bursts() {
     thread::scope(|threads| {
         for number in 0..4_u64 {

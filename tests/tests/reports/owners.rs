@@ -89,7 +89,7 @@ fn owned(rows: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
 }
 
 #[test]
-fn an_own_line_is_one_row_whatever_it_called() {
+fn a_line_of_the_user_is_one_row_whatever_it_called() {
     let expected = [
         ("model.py:41 forward", 7500, 4),
         ("model.py:52 forward", 700, 1),
@@ -191,7 +191,7 @@ fn the_largest_group_of_a_summary_is_the_line_that_top_ranks_first() {
 }
 
 #[test]
-fn the_summary_and_the_peak_name_the_own_line() {
+fn the_summary_and_the_peak_name_the_users_line() {
     let line = "model.py:41 forward → einops.py:916 einsum";
     let text = run(&["summary"]);
     assert!(text.contains(&format!("is from {line}")), "{text}");

@@ -1,5 +1,5 @@
-//! A service on tokio that leaks on purpose, and the same service without the leak: in every mode, reports name the line that
-//! leaks and the leaked bytes of the first, and nothing in the fixed service.
+//! A service on tokio that leaks on purpose, and the same service without the leak: in every mode, reports on the leaking
+//! service name the line that leaks and the leaked bytes, and reports on the fixed service name nothing.
 
 use memtrack_core::analysis::leaks::{CutBy, Leak, LeakOptions, LeakReport, ReducedSnapshot, leaks_over};
 use memtrack_core::event::DeviceId;

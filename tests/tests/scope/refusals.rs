@@ -55,7 +55,7 @@ fn wrong_uses_are_refused_with_help() {
 }
 
 /// Removes the parts of a diagnostic that change when memtrack's source changes: line numbers in that source, the width of the
-/// margin, which is that of the longest line number, and the number of further types.
+/// margin, which depends on the longest line number, and the number of further types.
 fn without_line_numbers(text: &str) -> String {
     let mut in_case = true;
     let mut widths = [0, 0];

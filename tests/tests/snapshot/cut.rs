@@ -66,7 +66,7 @@ fn damaged_compressed_files_are_not_reported_as_cut() {
 
 /// A pickle marks its end, so it is complete even without the checksum of the compressed data.
 #[test]
-fn a_missing_or_wrong_checksum_is_one_warning() {
+fn a_missing_or_wrong_checksum_gives_one_warning() {
     let folder = tempfile::tempdir().unwrap();
     let whole = saved("pickle.gz");
     let mut damaged = whole.clone();

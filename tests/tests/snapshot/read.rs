@@ -61,7 +61,7 @@ fn annotations_that_are_a_list_of_frames_are_kept() {
 }
 
 #[test]
-fn one_snapshot_from_18_writers_is_one_snapshot() {
+fn a_snapshot_from_18_writers_is_always_read_the_same() {
     let folder = oracle("pickles");
     let (first, all) = (open(&folder.join("protocol_4.pickle")).snapshot, pickles(&folder));
     assert_eq!(all.len(), 18);

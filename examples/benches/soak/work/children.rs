@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Forked processes per lap: after some thirty laps, further ones write no recording.
+/// Forked processes per lap. After some thirty laps, further forked processes write no recording.
 const CHILDREN: u64 = 4;
 /// The maximum run time of a forked process.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ fn wait(child: libc::pid_t, number: u64) -> Outcome {
     while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
         waits += 1;
         if waits > TIMEOUT.as_micros() / PAUSE.as_micros() {
-            // SAFETY: the process is still a child of this one, so its pid was not reused.
+            // SAFETY: the process is still a child of this one, so its pid has not been reused.
             unsafe { libc::kill(child, libc::SIGKILL) };
             return Err(
                 format!("forked process {child}, which ends in way {}, hangs", number % CHILDREN).into()

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Blocks per lap with new stacks: the bound of stacks is reached after some thirty laps.
+/// Blocks per lap with new stacks: the bound on stacks is reached after some thirty laps.
 const NEW_PLACES: u64 = 5000;
 /// Blocks per lap with a known stack: the ring is full after some twenty laps.
 const BLOCKS: u64 = 50_000;

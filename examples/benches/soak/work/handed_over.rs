@@ -1,4 +1,5 @@
-//! Blocks that one thread allocates and a thread that lives as long as the service frees; occasionally, many at once.
+//! Blocks that one thread allocates and another frees. The freeing thread runs as long as the service. Occasionally,
+//! many blocks are live at once.
 
 use super::{Lap, Outcome, pseudo_random};
 use std::hint::black_box;

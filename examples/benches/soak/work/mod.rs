@@ -35,7 +35,7 @@ pub struct Lap<'a> {
 }
 
 impl Lap<'_> {
-    /// Returns `count` numbers that no other lap has.
+    /// Returns a range of `count` numbers, which differs from the ranges of other laps.
     fn numbers(&self, count: u64) -> std::ops::Range<u64> {
         self.number * count..(self.number + 1) * count
     }
@@ -79,7 +79,7 @@ pub fn device_blocks() -> u64 {
     DEVICE_BLOCKS.load(Ordering::Relaxed)
 }
 
-/// Returns a pseudo-random number below `below`, the same for the same `number`.
+/// Returns a pseudo-random number below `below`, which is always the same for a given `number`.
 fn pseudo_random(number: u64, below: u64) -> u64 {
     let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) % below

@@ -6,7 +6,7 @@ use memtrack_core::{dump_snapshot, scope, track_memory};
 use std::hint::black_box;
 use std::thread;
 
-/// Operators per lap: the bound of a tracker's series is reached after some thirty laps.
+/// Operators per lap: the bound on a tracker's series is reached after some thirty laps.
 const OPERATORS: u64 = 9000;
 
 pub fn run(lap: &Lap<'_>) -> Outcome {

@@ -5,7 +5,7 @@ use memtrack_core::{scope, track_memory};
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Requests per lap: the bound of scopes is reached after some thirty laps.
+/// Requests per lap: the bound on scopes is reached after some thirty laps.
 const REQUESTS: u64 = 2200;
 /// One in this many requests panics.
 const PANICS: u64 = 40;
@@ -51,7 +51,7 @@ fn store(parts: Vec<Vec<u8>>) -> usize {
     parts.into_iter().map(|part| black_box(part.into_boxed_slice()).len()).sum()
 }
 
-/// A recursive operator.
+/// Calls itself `levels` times; each call is an operator.
 #[track_memory]
 fn descend(levels: u64) {
     let block = black_box(vec![1_u8; 100]);

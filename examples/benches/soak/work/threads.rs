@@ -5,7 +5,7 @@ use memtrack_core::scope;
 use std::hint::black_box;
 use std::thread::{self, JoinHandle};
 
-/// Threads per lap: the bound of names is reached after some thirty laps.
+/// Threads per lap: the bound on names is reached after some thirty laps.
 const THREADS: u64 = 2200;
 /// The number of threads that live at the same time.
 const CONCURRENT: usize = 32;

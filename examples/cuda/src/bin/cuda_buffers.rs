@@ -30,7 +30,7 @@ struct Machine {
     axpy: CudaFunction,
 }
 
-/// `y += a * x`.
+/// Computes `y += a * x`.
 fn add_scaled(machine: &Machine, y: &mut DeviceBuffer<f32>, a: f32, x: &DeviceBuffer<f32>) -> Result<()> {
     let count = NUMBERS as u32;
     let mut launch = machine.stream.launch_builder(&machine.axpy);

@@ -117,17 +117,17 @@ rules! {
     InputLoaded = "input-loaded", Input, Named,
         "A DataLoader allocated the block.";
     ScopeOptimizerKept = "scope-optimizer-kept", OptimizerState, Likely,
-        "The block was made in an optimizer's scope and outlived it.";
+        "The block was allocated in an optimizer's scope and outlived it.";
     ScopeOptimizer = "scope-optimizer", OptimizerTemporary, Likely,
-        "The block was made in an optimizer's scope and freed there, or memory ran out in the scope.";
+        "The block was allocated in an optimizer's scope and freed there, or memory ran out in the scope.";
     ScopeBackwardKept = "scope-backward-kept", Gradient, Likely,
-        "The block was made in a backward scope and outlived it.";
+        "The block was allocated in a backward scope and outlived it.";
     ScopeBackward = "scope-backward", AutogradDetail, Likely,
-        "The block was made in a backward scope and freed there, or memory ran out in the scope.";
+        "The block was allocated in a backward scope and freed there, or memory ran out in the scope.";
     ScopeTemporary = "scope-temporary", Temporary, Guess,
-        "The block was made in an operator's scope, and freed before its thread allocated anything outside of the operator.";
+        "The block was allocated in an operator's scope, and freed before its thread allocated anything outside of the operator.";
     ScopeForward = "scope-forward", Activation, Likely,
-        "The block was made in a module's scope.";
+        "The block was allocated in a module's scope.";
     HeldByGraph = "held-by-graph", Activation, Named,
         "Autograd's graph held the block for a backward pass, and freed it when the graph was dropped.";
     SavedForBackward = "saved-for-backward", Activation, Likely,

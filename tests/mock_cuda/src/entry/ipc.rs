@@ -7,7 +7,7 @@ use crate::counters::Kind;
 use crate::machine::machine;
 use crate::status::Status;
 
-/// The beginning of every handle, by which invalid ones are recognized.
+/// The beginning of every valid handle; a handle without it is refused.
 const MAGIC: u64 = 0x6D65_6D74_7261_636B;
 
 /// `CUipcMemHandle`: 64 bytes that only the driver reads.

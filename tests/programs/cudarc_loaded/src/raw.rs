@@ -4,7 +4,7 @@ use crate::counts::{compare, of_driver};
 use cudarc::driver::{CudaContext, result, sys};
 use std::ptr;
 
-/// Pitched memory, arrays, registered host memory, plain memory, and memory of another process.
+/// Allocates and frees pitched memory, arrays, registered host memory, plain memory, and memory of another process.
 pub fn arrays() {
     let context = CudaContext::new(0).expect("a device");
     context.bind_to_thread().expect("a context");
@@ -46,7 +46,7 @@ pub fn arrays() {
     }
 }
 
-/// Memory of a pool that the program creates, on a device that is not current.
+/// Allocates from a pool that the program creates, on a device that is not current.
 pub fn created_pool() {
     let context = CudaContext::new(0).expect("a device");
     let mut address = 0;
@@ -70,7 +70,7 @@ pub fn created_pool() {
     }
 }
 
-/// Failed calls, which change no counts.
+/// Makes calls that fail, which change no counts.
 pub fn failures() {
     let context = CudaContext::new(0).expect("a device");
     let stream = context.default_stream();
@@ -87,7 +87,7 @@ pub fn failures() {
     compare("the end of failures");
 }
 
-/// The end of a context, which frees its memory.
+/// Ends contexts, which frees their memory.
 pub fn contexts() {
     let mut context = ptr::null_mut();
     // SAFETY: out-parameters are local variables; the context is destroyed once, which frees its memory.

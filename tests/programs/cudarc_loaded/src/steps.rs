@@ -152,7 +152,7 @@ pub fn threads() {
     compare("the end of threads");
 }
 
-/// The driver's statistics, which must agree with memtrack's hook.
+/// Checks that the driver's statistics agree with memtrack's hook.
 pub fn statistics() {
     let stream = stream_of(0);
     stream.synchronize().expect("a stream");

@@ -1,4 +1,4 @@
-//! As `api`, for the features `report` and `plot`.
+//! Like `api`, for the features `report` and `plot`.
 
 use memtrack_core::analysis::{holds::WhoHolds, leaks::LeakOptions, moment::Moment};
 use memtrack_core::event::DeviceId;

@@ -66,7 +66,7 @@ pub fn files(path: &str) {
 
 /// memtrack's memory in a child: at first the part that the child still uses, then also new tables.
 pub fn own_bytes_in_the_child() {
-    /// The size of a reserve of memory that the child also has.
+    /// The size of a memory reserve that the child has, too.
     const RESERVE: i64 = 8 << 20;
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let _around = memtrack_core::scope::module("around");
@@ -155,7 +155,7 @@ pub fn cycles() {
             enable();
             let of_child = Arc::new(5_u32);
             register(&of_child);
-            // Values of this thread remain registered; values shared by threads remain so only in the parent.
+            // Values of this thread remain registered; values shared by threads remain registered only in the parent.
             let values = find().map(|report| report.values);
             i32::from(!off || values != Ok(2))
         });

@@ -7,7 +7,7 @@ use memtrack_core::recorder::Options;
 use std::hint::black_box;
 use std::path::Path;
 
-/// The function that plugins call.
+/// Allocates and frees a block. Plugins call this function.
 extern "C" fn allocate(bytes: usize) {
     drop(black_box(vec![1_u8; bytes]));
 }

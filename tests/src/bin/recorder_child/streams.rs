@@ -274,7 +274,7 @@ pub fn stalled(path: &str) {
     std::process::exit(0);
 }
 
-/// Streams 25,000 blocks of one size, of which 1,000 stay live, in parallel with other processes: begins at the first line
+/// Streams 25,000 blocks of one size in parallel with other processes; 1,000 of the blocks stay live. Begins at the first line
 /// of standard input, and stops at the end of the input.
 pub fn together(path: &str, max_bytes: u64, size_bytes: u64) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path);
@@ -293,7 +293,7 @@ pub fn together(path: &str, max_bytes: u64, size_bytes: u64) {
     drop(memtrack_core::stop());
 }
 
-/// The bound of the stream is too small for the live blocks.
+/// The bound on the stream is too small for the live blocks.
 pub fn too_small(path: &str) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
     memtrack_core::start_monitor_with(&options).unwrap();

@@ -15,7 +15,7 @@ use std::time::Instant;
 /// An allocator that waits before it forwards each call to another allocator.
 pub struct Waiting<A>(pub A);
 
-/// The number of waits that have begun, and the number of those that the other thread has ended.
+/// The number of waits that have begun, and the number of waits that the other thread has ended.
 static WAITED: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static IS_OVER: AtomicBool = AtomicBool::new(false);

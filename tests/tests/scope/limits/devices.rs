@@ -48,7 +48,7 @@ fn a_limit_applies_to_each_device_separately() {
         record_alloc(DeviceId(1), STREAM, 0x1000, 900);
         drop(Vec::<u8>::with_capacity(900));
     });
-    // The limit of a GPU may be higher than that of the heap.
+    // The limit for a GPU may be higher than the limit for the heap.
     Limits::new().peak(1000).devices(Limits::new().peak(1 << 30)).run(|| {
         record_alloc(DeviceId(0), STREAM, 0x1000, 1 << 30);
         drop(Vec::<u8>::with_capacity(900));
