@@ -66,9 +66,9 @@ thread_local! {
 
 /// The thread has no state yet.
 const STAGE_NEW: u8 = 0;
-/// The thread's destructor was called this many times: its state is released.
+/// The thread's destructor has been called this many times, so its state is released.
 const STAGE_ENDING: u8 = 3;
-/// The thread has no exclusive state and gets none.
+/// The thread has no exclusive state and will not get one.
 const STAGE_SHARED: u8 = 255;
 
 /// Returns whether `state` belongs to the calling thread.
@@ -94,8 +94,8 @@ pub(crate) fn thread_outside_hooks() -> Option<CurrentThread> {
     unsafe { reentry::state_outside().as_ref() }.map(|state| CurrentThread { state })
 }
 
-/// Runs work that needs up to 128 KiB of stack: on the thread's own stack if it is known to have that much left,
-/// otherwise on one of memtrack's separate stacks. Takes no lock; may be called in a signal handler.
+/// Runs work that needs up to 128 KiB of stack, either on the thread's stack, if that is known to have so much left, or on
+/// one of memtrack's separate stacks. Takes no lock; can be called in a signal handler.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let sp = Registers::here().stack_pointer();
     // Inside a hook the state is in use.
@@ -159,11 +159,11 @@ impl InHook {
             }
             STAGE.set(STAGE_SHARED);
         }
-        // The address of a thread-local differs between threads.
+        // The address of a thread-local differs between threads, so it spreads them over the states.
         let mut shared =
             lock_any(SHARED_STATES.get(), STAGE.with(|stage| std::ptr::from_ref(stage).addr() >> 12));
         let state = *shared.get_or_insert_with(new_shared_state);
-        // A different thread than last time may use it, on a different stack.
+        // The previous user of the state may have been a different thread, with a different stack.
         claim(state, ThreadId::NONE);
         state.change_scope(scope::current_id());
         Self { state, shared: NonNull::new(Box::into_raw(Box::new(shared))) }
@@ -306,7 +306,7 @@ extern "C" fn on_thread_end(state: *mut c_void) {
     }
     let rounds = STAGE.get() + 1;
     if rounds < STAGE_ENDING {
-        // Destructors of other keys are called in the same round: their frees are attributed better while the thread
+        // Destructors of other keys run in the same round, and their frees are attributed better while the thread still
         // has its state. The C library makes at least four rounds.
         STAGE.set(rounds);
         return register_thread_end(state);

@@ -14,7 +14,7 @@ static CELLS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
 struct Link {
     /// The cell's value, of any type; null for none.
     value: &'static AtomicPtr<()>,
-    /// The entry that was added before.
+    /// The entry that was added before this one.
     next: *mut Link,
 }
 
@@ -134,11 +134,11 @@ pub fn watch() {
 
 #[cfg(unix)]
 extern "C" fn in_child() {
-    // First, so that functions called from here on know that this is another process.
+    // Done first, so that functions called from here on know that this is another process.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::empty_all();
     super::same_memory::mark_child();
-    // These are in no cell, because every event reads them and a cell is one more pointer to follow: the states of all
+    // This state is in no cell, because every event reads it and a cell is one more pointer to follow: the states of all
     // threads with the sums that samples compare, the calling thread's thread-locals, and the filter of tracked heap
     // blocks.
     super::threads::reset_after_fork();

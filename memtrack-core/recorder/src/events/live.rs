@@ -114,7 +114,7 @@ fn shard(key: u64) -> u64 {
     region ^ within
 }
 
-/// The newest stamp of a shard, on a cache line of its own: two threads in neighbouring shards must not slow each other
+/// The newest stamp of a shard, on a separate cache line: two threads in neighbouring shards must not slow each other
 /// down.
 #[repr(align(64))]
 #[derive(Default)]
@@ -148,13 +148,14 @@ pub(crate) struct InsertResult {
     pub(crate) is_tracked: bool,
 }
 
-/// For each further device, the table has room for a fraction of the first device's blocks: one in this many.
+/// For each further device, the table has room for the first device's number of blocks divided by this.
 const DEVICE_SHARE: u64 = 16;
 
 /// Returns the maximum number of buckets for this number of `blocks` of the first device and the blocks of `more`
-/// devices. The number of buckets of a shard is a power of two; an eighth stays empty, and it may just have doubled.
+/// further devices. The number of buckets of a shard is a power of two. An eighth of them stays empty, and the number
+/// may just have doubled.
 fn max_buckets(blocks: u64, more: u64) -> u64 {
-    /// So that a small number of blocks fits even if they all lie in few shards.
+    /// Enough for a small number of blocks to fit even if they all lie in few shards.
     const MIN_BUCKETS: u64 = 64 * SHARDS as u64;
     let blocks = blocks.saturating_add((blocks / DEVICE_SHARE).saturating_mul(more));
     (blocks.saturating_mul(16) / 7).max(MIN_BUCKETS)
@@ -182,7 +183,7 @@ impl LiveTable {
         }
     }
 
-    /// Returns the shard to which `key` belongs.
+    /// Returns the shard that `key` belongs to.
     #[inline(always)]
     fn shard(&self, key: &Key) -> usize {
         // The same computation as in the map, without the rest of the hash.
@@ -300,8 +301,8 @@ impl LiveTable {
         Some(([segment, block.ticks], replaced))
     }
 
-    /// Removes the block of a segment that is about to be freed, if it `has_block`. Returns the stamps of the frees of
-    /// the block and of the segment, and the block.
+    /// Removes the block of a segment that is about to be freed, if the segment `has_block`. Returns two stamps, for the
+    /// free of the block and for the free of the segment, and the removed block.
     #[cfg(feature = "cuda")]
     pub(crate) fn remove_segment(
         &self,
@@ -337,8 +338,8 @@ impl LiveTable {
         (self.stamp(&key, newest_of_thread), entry.take())
     }
 
-    /// Changes a block in place, as when its free was requested but is not complete. Returns the stamp, and a copy of
-    /// the block before the change.
+    /// Changes a block in place, for instance when its free was requested but is not complete. Returns the stamp, and a
+    /// copy of the block as it was before.
     pub(crate) fn update(
         &self,
         device: DeviceId,
@@ -385,8 +386,8 @@ impl LiveTable {
     }
 
     /// Shrinks some of the shards, if they no longer need their capacity: as blocks are freed and allocated elsewhere,
-    /// each shard would otherwise keep the largest capacity that it ever needed. Called once per chunk; after 64 calls
-    /// all shards were visited. Never waits.
+    /// each shard would otherwise keep the largest capacity that it ever needed. Called once per chunk; 64 calls visit all
+    /// shards. Never waits.
     #[cold]
     pub(crate) fn shrink_some_shards(&self) {
         const SHARDS_PER_CALL: usize = 8;
@@ -483,7 +484,7 @@ mod tests {
     #[test]
     fn blocks_of_a_shard_have_different_slots() {
         let hash = |address| RegionHasher::default().hash_one(Key { address, device: DeviceId::HOST });
-        // For any distance between blocks, the bits that choose a slot vary, and so do those of the tag.
+        // For any distance between blocks, the bits that choose a slot vary, and so do the bits of the tag.
         for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
             let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
             let low: HashSet<u64> = hashes.iter().map(|hash| hash % 4096).collect();
