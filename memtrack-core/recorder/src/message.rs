@@ -86,7 +86,7 @@ pub fn print_as(name: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
     #[cfg(target_os = "linux")]
     if crate::shared_memory::is_connected() {
-        // The command prints it: the program has no message of ours.
+        // The command prints the message, so that the program prints none of memtrack's messages.
         let text = message.to_string();
         return crate::shared_memory::append(&crate::shared_memory::log::Record::Message(&text));
     }

@@ -158,7 +158,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         let mut other = RawTable::with_capacity(room);
         let mut pairs = retry(|| shard.try_write());
         let more = other.buckets().saturating_sub(pairs.buckets());
-        // Another thread may have grown it meanwhile.
+        // Another thread may have grown the shard meanwhile.
         if more == 0 || !is_full(&pairs) {
             return 0;
         }

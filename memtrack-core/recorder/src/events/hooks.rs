@@ -82,7 +82,7 @@ impl Hook {
         if !switch::is_on(switch::EVENTS) || reentry::is_inside() {
             return None;
         }
-        // Checked before the thread's state is used, which the system has zeroed in a copy.
+        // Checked before the thread's state is used, because the system has zeroed the state in a copy.
         if is_copy() {
             return stop_in_copy();
         }

@@ -47,12 +47,12 @@ fn names() -> MutexGuard<'static, Names> {
     NAMES.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the number of threads that are recorded as the unknown one because there were too many.
+/// Returns the number of threads that are recorded as the unknown thread because there were too many threads.
 pub(super) fn unnamed() -> u64 {
     names().unnamed
 }
 
-/// The memory of the names.
+/// The memory of the names, in bytes.
 const BYTES: usize = (MAX_THREADS + 1) * size_of::<ThreadRow>();
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize = BYTES;

@@ -68,7 +68,7 @@ pub fn backward() -> Guard {
     backward_named("backward")
 }
 
-/// Enters the backward pass under a name of its own, if there are several.
+/// Enters a backward pass under the given name, for programs that have several.
 #[inline]
 pub fn backward_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Backward, name)
@@ -80,7 +80,7 @@ pub fn optimizer() -> Guard {
     optimizer_named("optimizer")
 }
 
-/// Enters the optimizer step under a name of its own, if there are several.
+/// Enters an optimizer step under the given name, for programs that have several.
 #[inline]
 pub fn optimizer_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Optimizer, name)
