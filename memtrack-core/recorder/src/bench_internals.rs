@@ -38,7 +38,7 @@ impl Default for Captures {
     }
 }
 
-/// Returns the hash by which stacks are interned.
+/// Returns the hash that identifies a stack in the interner.
 pub fn hash(addresses: &[u64]) -> u64 {
     crate::stack::intern::hash(addresses)
 }
