@@ -101,8 +101,9 @@ impl Drop for GuardedFile {
     }
 }
 
-/// Locks an open file until it is [unlocked](unlock). Returns false if another process has it locked: of two processes
-/// that start to write at the same moment, only one succeeds. Returns true if the system does not support locks.
+/// Locks an open file until it is [unlocked](unlock). Returns false if another process has locked the file: of two
+/// processes that start to write at the same moment, only one succeeds. Returns true if the system does not support
+/// locks.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> bool {
     set_lock(file, libc::F_WRLCK)

@@ -32,7 +32,7 @@ pub(crate) fn subtract_inherited(bytes: usize) {
     INHERITED.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 
-/// Returns the bytes held now, except those of tables that can report their size.
+/// Returns the number of bytes held now, without the tables that can report their size.
 pub(crate) fn total() -> i64 {
     NOT_INHERITED.get().load(Ordering::Relaxed) + INHERITED.load(Ordering::Relaxed)
 }

@@ -31,7 +31,7 @@ impl ThreadData {
     }
 }
 
-/// Returns the calling thread's state; null if it has none.
+/// Returns the calling thread's state; null if the thread has no state.
 #[inline(always)]
 pub(crate) fn state() -> *const ThreadState {
     THREAD.with(|thread| thread.state.get())
@@ -89,8 +89,8 @@ pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.depth.get() != 0)
 }
 
-/// Creates a value inside memtrack and returns a clone that belongs to the program: the clone's allocations and frees
-/// are recorded, wherever it is dropped, while those of the original are not.
+/// Creates a value inside memtrack and returns a clone that belongs to the program. The allocations and frees of the
+/// clone are recorded, wherever it is dropped; the allocations and frees of the original are not.
 pub fn clone_for_program<T: Clone>(make: impl FnOnce() -> T) -> T {
     let internal = {
         let _inside = enter();

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The ticks by which the counter has gone back so far; added to each reading.
+/// The total number of ticks that the counter has gone back so far. It is added to each reading.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
 /// If the counter is behind a stamp by more than this (a few milliseconds), it has gone back. Smaller differences are
@@ -59,8 +59,8 @@ fn continue_from(newest: u64) -> u64 {
 fn raw() -> u64 {
     #[cfg(target_arch = "x86_64")]
     if counter_is_steady() {
-        // SAFETY: reading the counter has no side effect. The processor may read it a few instructions early or late,
-        // for which the stamps (`order`) compensate.
+        // SAFETY: reading the counter has no side effect. The processor may read it a few instructions early or late; the
+        // stamps (`order`) compensate for that.
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
     monotonic_ns()

@@ -1,7 +1,7 @@
 //! Takes a [`Snapshot`] of the recorder's state, even while threads continue to record. The snapshot is exact for one
 //! moment `T`: the collector waits for hooks stamped up to `T` before it reads the live table and again before it reads
 //! the events, and it restores blocks freed between `T` and the reading from their free events. Only the sums of bytes
-//! and blocks are slightly newer if threads keep allocating.
+//! and blocks are slightly newer if threads continue to record.
 
 use super::barrier::wait_for_hooks;
 use super::chunk::Chunk;

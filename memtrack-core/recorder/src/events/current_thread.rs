@@ -1,10 +1,10 @@
-//! The calling thread's state: how a hook finds it, how a thread gets one, and how it is released when the thread
-//! ends.
+//! The calling thread's state: how a hook finds the state, how a thread gets one, and how the state is released when the
+//! thread ends.
 //!
 //! The pointer to the state lies in a `const` thread-local ([`reentry`]) without a destructor, so that a hook can use
 //! it at any moment of a thread's life. The end of a thread is detected by a pthread key, not by a thread-local's
 //! destructor: registering a destructor takes the dynamic linker's lock, so a thread that allocates while a library is
-//! being loaded would deadlock. Events that a thread makes after its state was released, and those of threads beyond
+//! being loaded would deadlock. Events that a thread makes after its state was released, and events of threads beyond
 //! [`MAX_STATES`], go through a few states that are shared under a lock.
 #![allow(unsafe_code)]
 
@@ -60,7 +60,7 @@ type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED_STATE_COUNT];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
-    /// Which kind of state the thread has, or how often the release of its state was postponed.
+    /// The kind of state that the thread has, or the number of times that the release of its state was postponed.
     static STAGE: Cell<u8> = const { Cell::new(STAGE_NEW) };
 }
 
@@ -265,8 +265,8 @@ fn claim(state: &'static ThreadState, thread: ThreadId) {
     }
 }
 
-/// The pthread key for which the C library calls [`on_thread_end`] when a thread ends, plus one; 0 before it is
-/// created. Creating and setting it takes no lock.
+/// The pthread key plus one, or 0 before the key is created. The C library calls [`on_thread_end`] for the key when a
+/// thread ends. Creating and setting the key takes no lock.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Registers [`on_thread_end`] to be called with `state` when the calling thread ends. If no pthread key is left,

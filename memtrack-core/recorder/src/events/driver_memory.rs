@@ -75,7 +75,7 @@ pub struct DriverTable {
     shards: [Mutex<Allocations>; SHARDS],
     /// The sizes of mappings by address: one unmap call may end several of them.
     mappings: Mutex<BTreeMap<u64, u64>>,
-    /// The number of allocations for which there was no room, and their bytes.
+    /// The number of allocations that did not fit, and their bytes.
     omitted: [AtomicU64; 2],
 }
 
@@ -104,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DriverTable {
     fn shard(&self, address: u64) -> MutexGuard<'_, Allocations> {
-        // Addresses are multiples of at least 256, and neighbouring ones mostly belong to the same thread.
+        // Addresses are multiples of at least 256, and neighbouring addresses mostly belong to the same thread.
         let mixed = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         lock(&self.shards[(mixed >> 58) as usize])
     }
@@ -124,7 +124,7 @@ impl DriverTable {
         removed
     }
 
-    /// Counts an allocation of `size_bytes` for which there is no room.
+    /// Counts an allocation of `size_bytes` that does not fit.
     #[cold]
     fn count_omitted(&self, size_bytes: u64) {
         self.omitted[0].fetch_add(1, Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl DriverTable {
         }
     }
 
-    /// Returns the number of allocations for which there was no room, and their bytes.
+    /// Returns the number of allocations that did not fit, and their bytes.
     pub(super) fn omitted(&self) -> [u64; 2] {
         self.omitted.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
@@ -153,7 +153,7 @@ impl DriverTable {
         lock(&self.mappings).range(addresses).map(|(&address, _)| address).collect()
     }
 
-    /// Returns the addresses of the allocations that a context's destruction ends.
+    /// Returns the addresses of the allocations that `teardown` ends.
     pub fn ended_by(&self, teardown: Teardown) -> Vec<u64> {
         let ends = |allocation: &DriverAllocation| match teardown {
             Teardown::Context(context) => {

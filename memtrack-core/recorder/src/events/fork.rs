@@ -1,5 +1,5 @@
-//! The state that must be new in a forked child. The parent's other threads do not exist there, but the locks that they
-//! held stay locked for ever. So everything protected by a lock, and each count that restarts, is in a [`ForkCell`],
+//! The state that must be new in a forked child. The parent's other threads do not exist in the child, but the locks that
+//! they held stay locked for ever. So everything protected by a lock, and each count that restarts, is in a [`ForkCell`],
 //! which adds itself to a list that the child traverses. The parent's tables are leaked in the child: copy-on-write
 //! pages that are never accessed again. Some state of the recorder cannot be in a cell: [`in_child`] lists it, with the
 //! reason.
@@ -24,7 +24,7 @@ impl Link {
         let link = Box::into_raw(Box::new(Self { value, next: std::ptr::null_mut() }));
         let mut first = CELLS.load(Ordering::Acquire);
         loop {
-            // SAFETY: the entry was just created, and no other thread has it before it is in the list.
+            // SAFETY: the entry was just created, and no other thread can access it before it is in the list.
             unsafe { (*link).next = first };
             match CELLS.compare_exchange_weak(first, link, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,

@@ -46,7 +46,7 @@ fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
     next
 }
 
-/// A guard for the calling thread inside a hook. While it exists, the thread's own allocations are not recorded.
+/// A guard for the calling thread inside a hook. While the guard exists, the thread's allocations are not recorded.
 pub struct Hook {
     context: HookContext,
     // Dropped in this order: the thread is marked idle before its allocations may be recorded again.
@@ -61,8 +61,8 @@ pub struct HookContext {
     pub(crate) thread: CurrentThread,
     /// The recorder.
     pub recorder: &'static Recorder,
-    /// The registers in the function that entered the hook, whose frame exists until the hook is left: stacks begin
-    /// there.
+    /// The registers of the function that entered the hook. Stacks begin in this function's frame, which exists until the
+    /// hook is left.
     registers: Registers,
 }
 
@@ -138,7 +138,7 @@ impl HookContext {
         self.thread.local().bounds.has_below(self.registers.stack_pointer(), bytes)
     }
 
-    /// Returns the calling thread's stack, interned; [`StackId::NONE`] unless it is `wanted`.
+    /// Returns the id of the calling thread's stack; [`StackId::NONE`] unless the stack is `wanted`.
     #[inline(always)]
     pub(crate) fn stack(self, wanted: bool) -> StackId {
         if !wanted {

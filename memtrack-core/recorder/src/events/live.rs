@@ -52,7 +52,7 @@ impl Hash for Key {
 }
 
 impl Key {
-    /// Returns the address combined with the device. Addresses have 48 or 57 bits; if they overlap those of the device,
+    /// Returns the address combined with the device. Addresses have 48 or 57 bits. If they overlap the bits of the device,
     /// two keys may have the same hash, which is harmless.
     #[inline(always)]
     fn bits(&self) -> u64 {
@@ -100,7 +100,7 @@ impl Hasher for RegionHasher {
 /// An odd, random-looking factor (from SplitMix64).
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Mixes the bits: each bit affects all higher ones.
+/// Mixes the bits: each bit affects all higher bits.
 #[inline(always)]
 fn mix(bits: u64) -> u64 {
     bits.wrapping_mul(FACTOR)
@@ -127,15 +127,15 @@ pub(crate) struct LiveTable {
     newest: Box<[NewestStamp]>,
     /// The first shard that the next call of [`Self::shrink_some_shards`] checks.
     next_to_shrink: AtomicUsize,
-    /// The number of buckets of all shards, some of which always stay empty.
+    /// The number of buckets of all shards. Some of them always stay empty.
     buckets: AtomicUsize,
     /// A bit for the slot of each device whose blocks made shards grow.
     devices: AtomicU64,
-    /// The number of blocks for which there was no room.
+    /// The number of blocks that did not fit.
     untracked: AtomicU64,
 }
 
-/// An entry of the map, whose shard is locked.
+/// An entry of the map. Its shard is locked.
 type LockedEntry<'a> = Entry<'a, Key, LiveEntry, RegionHasher>;
 
 /// The result of inserting a block.
@@ -264,7 +264,7 @@ impl LiveTable {
         Ok(entry)
     }
 
-    /// Counts a block for which there was no room.
+    /// Counts a block that did not fit.
     #[cold]
     fn count_untracked(&self, device: DeviceId) {
         self.untracked.fetch_add(1, Ordering::Relaxed);
@@ -370,7 +370,7 @@ impl LiveTable {
         }
     }
 
-    /// Returns the number of blocks for which there was no room.
+    /// Returns the number of blocks that did not fit.
     pub(crate) fn untracked(&self) -> u64 {
         self.untracked.load(Ordering::Relaxed)
     }

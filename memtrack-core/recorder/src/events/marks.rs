@@ -1,5 +1,5 @@
-//! Moments that the program marks ([`mark`]): where one of its steps, requests or other intervals ends and the next
-//! begins. Reports show the memory that each interval left behind.
+//! Moments that the program marks ([`mark`]). At each mark, a step, request or other interval of the program ends and the
+//! next one begins. Reports show the memory that each interval left behind.
 //!
 //! The newest 65,536 marks are kept, protected by a separate lock that is held while one row is copied; the file of a
 //! stream also contains the earlier marks. Marks are stamped like events (greater than the thread's newest stamp).

@@ -1,6 +1,6 @@
 //! The recorder: receives alloc and free events from any thread and keeps the newest events, the live blocks, and exact
 //! sums. This module is the interface for allocators that report to the recorder; the host heap's allocator and the
-//! CUDA hooks use it, too.
+//! CUDA hooks also use it.
 //!
 //! While nothing is monitored, a report costs only a load and a branch. Report a free **before** the memory is freed
 //! and an allocation **after** it was obtained: another thread may receive the same address in between.

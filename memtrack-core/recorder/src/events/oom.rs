@@ -126,8 +126,8 @@ pub(super) fn report(oom: &OutOfMemory) {
     drop(observers);
 }
 
-/// Reports that the host heap refused a request: prints what holds its memory. No dump is written and no observer is
-/// called, because there would be no memory for that. Never panics.
+/// Reports that the host heap refused a request: prints what holds the heap's memory. No dump is written and no observer
+/// is called, because there would be no memory for that. Never panics.
 #[cold]
 pub(crate) fn report_heap_refusal(requested_bytes: u64) {
     if reentry::is_inside() {

@@ -96,14 +96,14 @@ impl PartFile {
     /// next part, not this one, removes older parts.
     ///
     /// # Errors
-    /// Fails when the file cannot be created, or the previous part is not at `path` any more.
+    /// Fails when the file cannot be created, or when the previous part is no longer at `path`.
     pub fn next(&mut self, path: &Path) -> io::Result<Self> {
         if !self.is_at(path) {
             return Err(io::Error::other("the file was moved or replaced"));
         }
         let file = memtrack_file::create_file(&new_part_path(path))?;
         file.set_permissions(fs::metadata(path)?.permissions())?;
-        // The lock marks the recording as in use, like that of the previous part.
+        // The lock marks the recording as in use, like the lock of the previous part.
         try_lock(&file);
         let mut next = Self { file: GuardedFile::new(file)?, older: self.older.take() };
         if let Some(older) = &mut next.older {
@@ -161,7 +161,7 @@ impl Write for PartFile {
     }
 }
 
-/// The file to which a stream is written.
+/// The file that a stream is written to.
 pub(super) struct Destination {
     pub(super) file: File,
     pub(super) path: PathBuf,
@@ -275,7 +275,7 @@ fn is_unfinished_at(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns a number for a stream's first part such that no existing file has the name of that part or of a later one.
+/// Returns a number for a stream's first part. No existing file has the name of a part with this or a higher number.
 pub fn free_number(path: &Path) -> u64 {
     part_numbers(path).into_iter().max().map_or(1, |most| most + 1)
 }

@@ -1,6 +1,6 @@
-//! Prints to the program's stderr what holds the memory: when memory runs out, before anything else, and at a dump. The
-//! report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
-//! often, and within which limits the report is printed.
+//! Prints a report of what holds the memory to the program's stderr, both when memory runs out (before anything else
+//! happens) and at a dump. The report is formatted by a function that a higher layer registers ([`set_formatter`]); this
+//! module decides when, how often, and within which limits the report is printed.
 //!
 //! First comes a line that needs neither memory nor locks, since the program may end at any moment. Then, if there is
 //! memory for it, the report follows. It is made from a snapshot without events, and symbolizing its functions takes at

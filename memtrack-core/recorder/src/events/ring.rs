@@ -15,7 +15,7 @@ pub(crate) const CHUNK_EVENTS: u32 = 4096;
 struct FullChunk {
     first_ticks: u64,
     last_ticks: u64,
-    /// The number of events that belong to the running session: the first ones may be older.
+    /// The number of events that belong to the running session. The first events of the chunk may be older.
     counted: u64,
     events: Arc<Chunk<Event>>,
 }
@@ -73,7 +73,7 @@ impl Ring {
         }
     }
 
-    /// Adds a full chunk, for which there must be room; its events before the tick `since` are not counted. Moves the
+    /// Adds a full chunk. The ring must have room for it. Its events before the tick `since` are not counted. Moves the
     /// chunks beyond the bound to `dropped`.
     pub(crate) fn push(
         &mut self,

@@ -8,8 +8,8 @@
 //! not change meanwhile; for other threads, the blocks since their last scope change may be missing.
 //!
 //! **What does it cost?** Two locked additions when the scope of a thread that has allocated changes, and 1 MiB of
-//! address space per device, of which only the pages in use take memory. During a change the thread is marked as
-//! active, as in a hook, so that sessions begin and end between changes.
+//! address space per device. Only the pages in use take memory. During a change the thread is marked as active, as in a
+//! hook, so that sessions begin and end between changes.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ struct ScopeCounters([AtomicU64; 2]);
 
 /// The rows of a device, by [`row_of`].
 enum Table {
-    /// 1 MiB of address space, of which only the pages in use take memory.
+    /// 1 MiB of address space. Only the pages in use take memory.
     Private(Zeroed<ScopeCounters>),
     /// In pages of shared memory.
     #[cfg(target_os = "linux")]
@@ -153,7 +153,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Returns the sums of all scopes now, including open ones.
+/// Returns the current sums of all scopes, including the open scopes.
 pub(super) fn all() -> ScopeSums {
     let ticks = clock::ticks();
     let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();

@@ -31,7 +31,7 @@ pub(super) struct Session {
     dumps: u64,
     /// Limits further dumps, once the maximum number has been written.
     pub(super) dump_pace: Pace,
-    /// The reports that were printed about what holds the memory.
+    /// The printed reports of what holds the memory.
     pub(super) reports: PrintedReports,
     /// Limits how often a panic that may be caught writes the recording.
     pub(super) panic_pace: Pace,

@@ -72,8 +72,9 @@ pub(crate) fn skips(action: Action) -> bool {
     SKIPPED.load(Relaxed) & 1 << action as u8 != 0
 }
 
-/// Makes hooks write all events, or only the wanted ones: a collector needs to know which blocks were allocated after
-/// the snapshot's moment. Unwanted events are removed when chunks are read ([`is_wanted`]).
+/// Makes hooks write all events if `all` is set, and otherwise only the wanted events. A collector needs all events to
+/// know which blocks were allocated after the snapshot's moment. Unwanted events are removed when chunks are read
+/// ([`is_wanted`]).
 pub(crate) fn write_all(all: bool) {
     SKIPPED.store(if all { 0 } else { UNWANTED.load(Relaxed) }, Relaxed);
 }

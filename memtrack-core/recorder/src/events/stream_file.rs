@@ -315,8 +315,8 @@ fn create_writer(
 const STACKS_AT_ONCE: usize = 4096;
 
 impl WrittenRows {
-    /// Writes the rows whose ids are in the events but not in the file. If there are none, this takes no lock and reads
-    /// no table.
+    /// Writes the rows whose ids are in the events but not in the file. If there are no such rows, this takes no lock and
+    /// reads no table.
     fn write_new(
         &mut self,
         recorder: &Recorder,

@@ -154,7 +154,7 @@ impl Recorder {
         if self.stalled.load(Ordering::Relaxed) == NOT_STALLED { DISK_TIMEOUT } else { Duration::ZERO }
     }
 
-    /// Sets the stream to which events are written from now on.
+    /// Sets the stream that events are written to from now on.
     ///
     /// # Errors
     /// Fails when the disk of an earlier stream is still stuck.

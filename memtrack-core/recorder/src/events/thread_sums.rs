@@ -79,10 +79,10 @@ pub fn sums(slot: usize) -> Option<Sums> {
     })
 }
 
-/// Reads the bytes that all threads have allocated and freed in a slot, in an order that yields strict bounds although
+/// Reads the bytes that all threads have allocated and freed in a slot, in an order that yields strict bounds even though
 /// threads continue meanwhile: first the freed bytes, then the allocated bytes, then the freed bytes again. So at some
-/// moment in between, the live bytes were at least `allocated - freed_last`; and until the next reading, they are at
-/// most the bytes allocated by then minus `freed_first`. Returns `None` while threads start or end.
+/// moment in between, the live bytes were at least `allocated - freed_last`. Until the next reading, the live bytes are
+/// at most the bytes allocated by then minus `freed_first`. Returns `None` while threads start or end.
 pub(crate) fn bounds(slot: usize) -> Option<Bounds> {
     let before = CHANGES.load(Ordering::Acquire);
     if !before.is_multiple_of(2) {

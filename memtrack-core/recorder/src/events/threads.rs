@@ -146,7 +146,7 @@ impl ThreadState {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         }
         if switch::is_on(switch::SCOPES) {
-            // Makes visible what was written before the switch was turned on: the sums at the start of the session.
+            // Make the values written before the switch was turned on visible: the sums at the start of the session.
             std::sync::atomic::fence(Ordering::Acquire);
             let before = ScopeId(self.sums().scope.load(Ordering::Relaxed));
             for slot in self.used_slots() {
@@ -290,7 +290,7 @@ mod wiped {
     /// The rest of the newest mapping: its address and its size.
     static REST: ForkCell<Mutex<(usize, usize)>> = ForkCell::new(|| Mutex::new((0, 0)));
 
-    /// Returns memory for a value; `None` if the system has none.
+    /// Returns memory for a value; `None` if the system has no memory left.
     pub(super) fn allocate<T>() -> Option<NonNull<T>> {
         let bytes = size_of::<T>().next_multiple_of(64);
         const { assert!(size_of::<T>() <= MAPPING_BYTES && align_of::<T>() <= 64) };

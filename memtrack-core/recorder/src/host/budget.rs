@@ -21,8 +21,8 @@ use memtrack_model::snapshot::Sampling;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// The number of bytes that a small block counts for in addition to its size. By size alone, blocks of a few dozen
-/// bytes would hardly ever be sampled next to those of a few thousand, and the number of blocks, most of which are
-/// tiny, would be known only roughly.
+/// bytes would hardly ever be sampled next to blocks of a few thousand bytes. Most blocks are tiny, so the number of
+/// blocks would be known only roughly.
 const BLOCK_BYTES: u64 = 2048;
 /// The class with the widest interval.
 const MAX_CLASS: u8 = 15;
@@ -411,7 +411,7 @@ mod tests {
         class: u8,
     }
 
-    /// Simulates a thread for `milliseconds`, in each of which it allocates `blocks_per_ms(millisecond)` blocks, in
+    /// Simulates a thread for `milliseconds`. In each millisecond, it allocates `blocks_per_ms(millisecond)` blocks, in
     /// batches of sixteen.
     fn simulate(ledger: &mut Ledger, milliseconds: u32, blocks_per_ms: impl Fn(u32) -> u32) -> Outcome {
         let (mut spent_ns, mut blocks, mut recorded) = (0.0, 0.0, 0.0);

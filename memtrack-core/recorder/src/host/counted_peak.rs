@@ -51,7 +51,7 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Resets everything for a new session, all of whose blocks have been recorded so far.
+/// Resets everything for a new session. All its blocks have been recorded so far.
 pub(super) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);
@@ -92,7 +92,7 @@ pub(crate) fn begin() {
     IS_OBSERVING.store(false, Ordering::Release);
 }
 
-/// Observes the sums if an observation is due. Its moment is `stamp`, by which all known events have happened.
+/// Observes the sums if an observation is due. Its moment is `stamp`; all known events happened at or before it.
 #[inline(always)]
 pub(crate) fn observe(stamp: u64) {
     if stamp >= NEXT_TICKS.load(Ordering::Relaxed) && !IS_OBSERVING.swap(true, Ordering::Acquire) {

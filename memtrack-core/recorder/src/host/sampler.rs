@@ -39,7 +39,7 @@ pub struct Rules {
 pub struct Sampler {
     /// The number of the session whose rules are in use.
     session: u64,
-    /// The mean with which the countdown was drawn, or 0 if every block is sampled.
+    /// The mean gap, in bytes, that the countdown was drawn with, or 0 if every block is sampled.
     mean_bytes: u64,
     /// The flags for the events of sampled blocks.
     flags: EventFlags,
@@ -50,7 +50,7 @@ pub struct Sampler {
     rest: i64,
     /// Whether a piece has ended.
     piece_ended: bool,
-    /// The additional state for a budget, which is present only if there is one.
+    /// The additional state for a budget; `None` without a budget.
     budgeted: Option<BudgetState>,
 }
 

@@ -1,6 +1,5 @@
-//! The open scopes, which are the operator, module and phase to which every event is attributed. The recorder writes
-//! the current scope's id into each event. `memtrack_core::scope` documents the functions for programs, their cost and
-//! their bounds.
+//! The open scopes: the operator, module and phase that each event is attributed to. The recorder writes the current
+//! scope's id into each event. `memtrack_core::scope` documents the functions for programs, their cost and their bounds.
 
 mod future;
 mod guard;

@@ -41,7 +41,7 @@ fn real_path(name: &str) -> String {
 }
 
 /// Returns whether the dynamic linker's name denotes the program itself. glibc uses an empty name. musl uses the
-/// kernel's link to the program, or the name by which the program was called.
+/// kernel's link to the program, or the name that was used to start the program.
 fn is_the_program(name: &str) -> bool {
     const LINK: &str = "/proc/self/exe";
     let is_called =

@@ -1,5 +1,5 @@
-//! Separate stacks for memtrack's work that does not fit on what is left of a program thread's stack, so that threads
-//! with stacks of 16 KiB and coroutines can record too. Only a few hundred bytes are used on the thread's own stack.
+//! Separate stacks for work of memtrack that does not fit into the rest of a program thread's stack, so that threads with
+//! stacks of 16 KiB and coroutines can record too. Only a few hundred bytes are used on the thread's own stack.
 #![allow(unsafe_code)]
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]

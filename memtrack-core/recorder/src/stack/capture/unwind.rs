@@ -199,8 +199,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[from..]
     }
 
-    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged. Returns the
-    /// index of the innermost frame for which they have changed.
+    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged. Returns the index
+    /// of the innermost frame whose words have changed.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {

@@ -34,7 +34,7 @@ pub(in crate::stack::capture) fn reserve(unloaded: &UnloadedBinary) {
 
 /// Returns the shift for the addresses of new code, which is 0 if they are not reserved.
 pub(super) fn shift_of(code: &Range<u64>) -> u64 {
-    /// The start of the addresses to which code is relocated, where no program has code.
+    /// The first of the addresses that code is relocated to. No program has code there.
     const RELOCATED_START: u64 = 1 << 62;
     /// The size of the range for one binary.
     const PART_BYTES: u64 = 1 << 36;
