@@ -13,7 +13,7 @@ struct ThreadData {
     depth: Cell<u32>,
     /// The state that [`current_thread`](crate::events) keeps for the thread; null if there is none.
     state: Cell<*const ThreadState>,
-    /// Equal to `state` while the depth is 0, otherwise null: so blocks that are only counted need one load.
+    /// Equal to `state` while the depth is 0, otherwise null, so that blocks that are only counted need one load.
     state_outside: Cell<*const ThreadState>,
 }
 

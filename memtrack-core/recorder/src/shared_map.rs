@@ -17,7 +17,7 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// The map. No [`Entry`] may be held during another call: that would deadlock.
+/// The map. No [`Entry`] may be held during another call, because that would deadlock.
 pub(crate) struct SharedMap<K, V, S> {
     map: DashMap<K, V, S>,
 }

@@ -203,7 +203,7 @@ impl Recorder {
             let chunk = state.chunks[slot].load(std::sync::atomic::Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
-                // under the store's lock, which is held here: so the slot still owns a reference.
+                // under the store's lock, which is held here. So the slot still owns a reference.
                 chunks.push(unsafe {
                     Arc::increment_strong_count(chunk.cast_const());
                     Arc::from_raw(chunk.cast_const())

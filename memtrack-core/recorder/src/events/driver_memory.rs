@@ -73,7 +73,7 @@ type Allocations = HashMap<u64, DriverAllocation, foldhash::fast::FixedState>;
 /// The driver's allocations by address (arrays: by handle). Addresses are unique across devices and the host.
 pub struct DriverTable {
     shards: [Mutex<Allocations>; SHARDS],
-    /// The sizes of mappings by address: one unmap call may end several of them.
+    /// The sizes of mappings by address. One unmap call may end several mappings.
     mappings: Mutex<BTreeMap<u64, u64>>,
     /// The number of allocations that did not fit, and their bytes.
     omitted: [AtomicU64; 2],

@@ -325,7 +325,7 @@ impl LiveTable {
         })
     }
 
-    /// Removes a block that is about to be freed. Returns its stamp, and the table's entry for it.
+    /// Removes a block that is about to be freed. Returns the stamp of the free, and the block's entry if it had one.
     #[inline(always)]
     pub(crate) fn remove(
         &self,

@@ -413,7 +413,7 @@ impl Recorder {
             let chunk = chunk.load(Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
-                // under the store's lock, which is held here: so the slot still owns a reference.
+                // under the store's lock, which is held here. So the slot still owns a reference.
                 chunks.partial.push(unsafe {
                     Arc::increment_strong_count(chunk.cast_const());
                     Arc::from_raw(chunk.cast_const())

@@ -163,8 +163,8 @@ impl ThreadState {
         }
     }
 
-    /// Returns the bytes and blocks that the thread has allocated in its current scope, and that scope, by slot. The
-    /// result may be slightly off for another thread whose scope changes continually.
+    /// Returns, for each slot, the thread's current scope and the bytes and blocks that the thread has allocated in it.
+    /// The result may be slightly off for another thread whose scope changes continually.
     pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
         const MAX_ATTEMPTS: usize = 100;
         let mut growths = Vec::new();
