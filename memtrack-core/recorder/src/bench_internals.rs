@@ -1,4 +1,5 @@
-//! The internals that the benchmarks in `benches/` measure one by one. Not API: feature `bench-internals` only.
+//! Internals that the benchmarks in `benches/` measure individually. Not part of the API: requires feature
+//! `bench-internals`.
 
 pub use crate::stack::capture::CaptureMethod;
 use crate::stack::capture::{Capture, Registers, StackBounds, prepare};
@@ -37,7 +38,7 @@ impl Default for Captures {
     }
 }
 
-/// Returns the hash by which stacks are interned.
+/// Returns the hash that identifies a stack in the interner.
 pub fn hash(addresses: &[u64]) -> u64 {
     crate::stack::intern::hash(addresses)
 }
@@ -47,7 +48,7 @@ pub fn ticks() -> u64 {
     crate::events::ticks()
 }
 
-/// Returns a different number for each thread, from 0.
+/// Returns a different number for each thread, starting from 0.
 pub fn thread_number() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);

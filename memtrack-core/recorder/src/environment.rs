@@ -1,5 +1,6 @@
 //! The environment variables that memtrack reads. In a program with more rights than its caller (setuid, setgid, file
-//! capabilities) it reads none: otherwise the caller could choose a file for such a program to write.
+//! capabilities) memtrack reads none of them: otherwise the caller could make the program write a file of the caller's
+//! choice.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ pub fn temporary_folder() -> PathBuf {
     PathBuf::from("/tmp")
 }
 
-/// Returns the kernel's `AT_SECURE` flag of the process, which C's `secure_getenv` checks, too.
+/// Returns the kernel's `AT_SECURE` flag of the process, which C's `secure_getenv` also checks.
 #[cfg(target_os = "linux")]
 fn is_privileged() -> bool {
     // SAFETY: reads a vector that the kernel wrote.
@@ -36,12 +37,12 @@ fn is_privileged() -> bool {
     false
 }
 
-/// The address space that the recorder's tables may need, in bytes.
+/// The address space that the recorder's tables can need, in bytes.
 #[cfg(target_os = "linux")]
 pub const ROOM_BYTES: u64 = 256 << 20;
 
-/// Returns whether the limit of the process's address space leaves room for the recorder's tables. They are larger than most
-/// such limits, and an allocation of the recorder that fails would end the program.
+/// Returns whether the limit on the process's address space leaves room for the recorder's tables. The tables are larger
+/// than most such limits, and a failed allocation in the recorder would end the program.
 #[cfg(target_os = "linux")]
 pub fn has_address_space() -> bool {
     // SAFETY: the call fills a local variable.

@@ -6,7 +6,7 @@
 //! **What if two processes record to the same path?** A process that streams locks the file before it truncates it,
 //! keeps it locked until it is closed, and does the same with each part; a process that finds the file locked writes to
 //! a new file beside it. The lock belongs to the open file (`F_OFD_SETLK`), so it lasts while a forked child still has
-//! the file open. A stream that lost its file ends: a file reopened by name could be another program's.
+//! the file open. A stream that lost its file ends: a file reopened by name could belong to another program.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -101,8 +101,9 @@ impl Drop for GuardedFile {
     }
 }
 
-/// Locks an open file until it is [unlocked](unlock). Returns false if another process has it locked: of two processes
-/// that start to write at the same moment, only one succeeds. Returns true if the system does not support locks.
+/// Locks an open file until it is [unlocked](unlock). Returns false if another process has locked the file: of two
+/// processes that start to write at the same moment, only one succeeds. Returns true if the system does not support
+/// locks.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> bool {
     set_lock(file, libc::F_WRLCK)
@@ -178,7 +179,7 @@ fn to_high_descriptor(file: File) -> File {
         0 => limit.rlim_cur,
         _ => 0,
     };
-    // If the limit is low: a number close to it, or further below until one is free.
+    // If the limit is low, try a number close to it, then numbers further below, until one is free.
     let below = [16, 64, 256, 512].map(|distance| most.saturating_sub(distance));
     let numbers =
         std::iter::once(FIRST_DESCRIPTOR).chain(below).filter(|&lowest| lowest > 2 && lowest < most);

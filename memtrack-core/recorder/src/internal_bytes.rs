@@ -1,5 +1,5 @@
-//! The number of bytes that memtrack itself holds while it records. Code that keeps memory for long adds it here,
-//! whichever allocator it is from; tables that grow automatically are queried when the sum is needed.
+//! The number of bytes that memtrack itself holds while it records. Code that keeps memory for a long time adds it here,
+//! whichever allocator the memory is from; tables that grow automatically are queried when the sum is needed.
 //!
 //! A forked child abandons most of this memory with its parent's tables; the memory that it keeps has a separate sum.
 
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// The bytes that a forked child abandons.
 static NOT_INHERITED: ForkCell<AtomicI64> = ForkCell::new(AtomicI64::default);
-/// The bytes that a forked child keeps. Not in a `ForkCell`: it counts memtrack's separate stacks, which are created
-/// where nothing can be allocated.
+/// The bytes that a forked child keeps. Not in a `ForkCell`, because it counts memtrack's separate stacks, which are
+/// created where nothing can be allocated.
 static INHERITED: AtomicI64 = AtomicI64::new(0);
 
 /// Adds bytes that a forked child will abandon.
@@ -32,7 +32,7 @@ pub(crate) fn subtract_inherited(bytes: usize) {
     INHERITED.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 
-/// Returns the bytes held now, except those of tables that can report their size.
+/// Returns the number of bytes held now, without the tables that can report their size.
 pub(crate) fn total() -> i64 {
     NOT_INHERITED.get().load(Ordering::Relaxed) + INHERITED.load(Ordering::Relaxed)
 }

@@ -8,7 +8,7 @@
 //!   and loaded binaries.
 //! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
 //!   and how they end; snapshots (`collect`, `merge`); streams; forks; segments and driver memory.
-//! - `accounts`: exact sums for tests with limits; `operators`: what programs report about their operators.
+//! - `accounts`: exact sums for tests with limits; `operators`: the reports of programs about their operators.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.

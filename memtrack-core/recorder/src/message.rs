@@ -1,4 +1,4 @@
-//! Messages of memtrack to the user from inside a program: all of them are printed by [`print()`].
+//! Messages from memtrack to the user, printed from inside a program. All of them go through this module.
 //!
 //! Messages must not disturb the program: each goes directly to the system in one write, without Rust's lock on
 //! stderr, which the program may hold for any length of time; printing neither panics nor raises `SIGPIPE` if no
@@ -86,7 +86,7 @@ pub fn print_as(name: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
     #[cfg(target_os = "linux")]
     if crate::shared_memory::is_connected() {
-        // The command prints it: the program has no message of ours.
+        // The command prints the message, so that the program prints none of memtrack's messages.
         let text = message.to_string();
         return crate::shared_memory::append(&crate::shared_memory::log::Record::Message(&text));
     }
@@ -99,7 +99,7 @@ pub fn print_lines(lines: &str) {
     write_to_stderr(lines.as_bytes());
 }
 
-/// The maximum length of a message that is formatted without allocating; longer ones are truncated.
+/// The maximum length of a message that is formatted without allocating, in bytes. Longer messages are truncated.
 const LINE_BUFFER_BYTES: usize = 1024;
 
 /// Prints `memtrack: MESSAGE` without allocating, provided that formatting the message does not allocate either: for

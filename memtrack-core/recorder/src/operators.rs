@@ -50,8 +50,8 @@ impl Side {
         read(value, &mut |tensor, written| {
             let fits = self.line.with(tensor, written);
             if !fits {
-                // The list continues in the next line. It is written outside of memtrack, since inside nothing is
-                // recorded.
+                // The list continues in the next line. Write this line outside of memtrack, because nothing is recorded
+                // inside.
                 reentry::outside(|| self.finish());
                 self.line.with(tensor, written);
             }

@@ -1,19 +1,19 @@
 //! Keeps memtrack out of its own statistics. Allocations that memtrack itself makes on a user's thread happen inside a
 //! [`ReentryGuard`]; the hooks check [`is_inside`] first and, if it is true, record nothing. The thread-local counter
-//! has a constant initialiser and no destructor, so that an allocator can read it at any moment of a thread's life.
+//! has a constant initializer and no destructor, so that an allocator can read it at any moment of a thread's life.
 
 use crate::events::ThreadState;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// The thread-local data that a hook reads first. In one thread-local, because each costs a look-up, and in a shared
-/// library a call.
+/// The data of a thread that a hook reads first. It is in a single thread-local, because each thread-local costs a
+/// look-up, and a call in a shared library.
 struct ThreadData {
     depth: Cell<u32>,
     /// The state that [`current_thread`](crate::events) keeps for the thread; null if there is none.
     state: Cell<*const ThreadState>,
-    /// Equal to `state` while the depth is 0, otherwise null: so blocks that are only counted need one load.
+    /// Equal to `state` while the depth is 0, otherwise null, so that blocks that are only counted need one load.
     state_outside: Cell<*const ThreadState>,
 }
 
@@ -31,13 +31,13 @@ impl ThreadData {
     }
 }
 
-/// Returns the calling thread's state; null if it has none.
+/// Returns the calling thread's state; null if the thread has no state.
 #[inline(always)]
 pub(crate) fn state() -> *const ThreadState {
     THREAD.with(|thread| thread.state.get())
 }
 
-/// Returns the calling thread's state; null while it is inside memtrack, or if it has none.
+/// Returns the calling thread's state; null while the thread is inside memtrack, or if it has no state.
 #[inline(always)]
 pub(crate) fn state_outside() -> *const ThreadState {
     THREAD.with(|thread| thread.state_outside.get())
@@ -89,8 +89,8 @@ pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.depth.get() != 0)
 }
 
-/// Creates a value inside memtrack and returns a clone that belongs to the program: the clone's allocations and frees
-/// are recorded, wherever it is dropped, while those of the original are not.
+/// Creates a value inside memtrack and returns a clone that belongs to the program. The allocations and frees of the
+/// clone are recorded, wherever it is dropped; the allocations and frees of the original are not.
 pub fn clone_for_program<T: Clone>(make: impl FnOnce() -> T) -> T {
     let internal = {
         let _inside = enter();

@@ -17,7 +17,7 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// The map. No [`Entry`] may be held during another call: that would deadlock.
+/// The map. No [`Entry`] may be held during another call, because that would deadlock.
 pub(crate) struct SharedMap<K, V, S> {
     map: DashMap<K, V, S>,
 }
@@ -31,7 +31,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         Self { map: DashMap::with_hasher_and_shard_amount(hasher, shards) }
     }
 
-    /// Returns the entry of `key`, whose shard is locked until the entry is dropped.
+    /// Returns the entry of `key`. Its shard is locked until the entry is dropped.
     #[inline(always)]
     pub(crate) fn entry(&self, key: K) -> Entry<'_, K, V, S> {
         let hasher = self.map.hasher();
@@ -58,12 +58,12 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         self.map.shards().iter().map(|shard| retry(|| shard.try_read()).len()).sum()
     }
 
-    /// Returns the number of pairs for which there is room.
+    /// Returns the number of pairs that the map has room for.
     pub(crate) fn capacity(&self) -> usize {
         self.map.shards().iter().map(|shard| retry(|| shard.try_read()).capacity()).sum()
     }
 
-    /// Returns the number of buckets that are allocated, some of which always stay empty.
+    /// Returns the number of allocated buckets. Some of them always stay empty.
     pub(crate) fn buckets(&self) -> usize {
         self.map.shards().iter().map(|shard| retry(|| shard.try_read()).buckets()).sum()
     }
@@ -158,7 +158,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         let mut other = RawTable::with_capacity(room);
         let mut pairs = retry(|| shard.try_write());
         let more = other.buckets().saturating_sub(pairs.buckets());
-        // Another thread may have grown it meanwhile.
+        // Another thread may have grown the shard meanwhile.
         if more == 0 || !is_full(&pairs) {
             return 0;
         }
@@ -217,7 +217,7 @@ fn is_half_empty<T>(pairs: &RawTable<T>) -> bool {
     pairs.len() < max_pairs(pairs.buckets()) / 2
 }
 
-/// The entry of a key, present or not, whose shard is locked while the entry exists.
+/// The entry of a key, present or not. Its shard is locked while the entry exists.
 pub(crate) struct Entry<'a, K, V, S> {
     pairs: RwLockWriteGuard<'a, Pairs<K, V>>,
     key: K,

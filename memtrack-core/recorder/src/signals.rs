@@ -3,8 +3,8 @@
 //! in the middle of memtrack's work.
 #![allow(unsafe_code)]
 
-/// A guard while which the thread receives no signals; threads started meanwhile never receive any, because the
-/// program's signals are meant for the program's threads.
+/// A guard that keeps the thread from receiving signals while it exists. Threads started meanwhile never receive any
+/// signals, because the program's signals are meant for the program's threads.
 #[must_use = "signals reach the thread again when the guard is dropped"]
 pub struct SignalsBlocked {
     #[cfg(unix)]
@@ -38,8 +38,9 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// A guard while which `pthread_cancel` does not end the thread. `malloc` is not a cancellation point, so a program may
-/// hold locks when it calls it; but memtrack's work inside `malloc` (writes, waits) contains cancellation points.
+/// A guard that keeps `pthread_cancel` from ending the thread while it exists. `malloc` is not a cancellation point, so a
+/// program may hold locks when it calls `malloc`. But memtrack's work inside `malloc` (writes, waits) contains
+/// cancellation points.
 #[must_use = "the thread can be cancelled again when the guard is dropped"]
 pub struct CancellationBlocked {
     #[cfg(target_os = "linux")]
@@ -78,11 +79,11 @@ impl Drop for CancellationBlocked {
     }
 }
 
-/// The signals of a failed write: to a pipe without a reader, and beyond the process's limit for file sizes.
+/// The signals that a failed write raises: to a pipe without a reader, and beyond the process's limit on file sizes.
 #[cfg(unix)]
 const WRITE_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Calls `write` with `WRITE_SIGNALS` blocked, and discards those that it caused: by default they end the process.
+/// Calls `write` with `WRITE_SIGNALS` blocked, and discards the signals that it caused, which by default end the process.
 #[cfg(unix)]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     let _no_cancellation = CancellationBlocked::now();
@@ -146,7 +147,7 @@ fn discard(signal: libc::c_int) {
     }
 }
 
-/// Calls `write`: systems other than Unix have no such signals.
+/// Calls `write`. Systems other than Unix have no write signals.
 #[cfg(not(unix))]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     write()

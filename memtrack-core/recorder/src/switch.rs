@@ -1,5 +1,5 @@
-//! The word of flags that every hook reads first. All bits are clear while nothing is monitored, so that a hook costs
-//! one relaxed load and a predicted branch then.
+//! The word of flags that every hook reads first. All bits are clear while nothing is monitored, so that a hook then
+//! costs only one relaxed load and a predicted branch.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const SCOPES: u32 = 1;
 /// Allocations and frees are recorded.
 pub const EVENTS: u32 = 2;
-/// The recorded events include the host heap's.
+/// The recorded events include the events of the host heap.
 pub const HOST: u32 = 4;
-/// Memory ran out while memtrack allocated: it uses its reserve.
+/// Memory ran out while memtrack was allocating, and memtrack's reserve is in use.
 pub const RESERVE: u32 = 8;
 /// Operators and their tensors are logged.
 pub const OPERATORS: u32 = 16;

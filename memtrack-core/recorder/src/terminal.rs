@@ -1,7 +1,7 @@
-//! The width of reports on standard output, those of the command and those that a recorded program prints.
+//! The width of reports on standard output, for the reports of the command and those that a recorded program prints.
 #![allow(unsafe_code)]
 
-/// The characters of a line if the width is unknown, as for a file or a pipe.
+/// The number of characters per line if the width is unknown, as for a file or a pipe.
 const DEFAULT_WIDTH: usize = 120;
 /// The width below which tables do not fit.
 const MIN_WIDTH: usize = 40;
@@ -13,7 +13,7 @@ pub fn width() -> usize {
     columns().or_else(stdout_width).map_or(DEFAULT_WIDTH, |width| width.max(MIN_WIDTH))
 }
 
-/// Returns the width of the terminal if standard output is one.
+/// Returns the width of the terminal, in characters, if standard output is a terminal.
 #[cfg(unix)]
 fn stdout_width() -> Option<usize> {
     // SAFETY: the struct contains only integers, for which zero is valid.

@@ -1,5 +1,5 @@
-//! Tables that begin as zeros. They are mapped, not allocated: an allocator that reuses memory must write the zeros,
-//! and then the whole table takes memory although a program uses only a few pages of it.
+//! Tables that begin as zeros. They are mapped, not allocated: an allocator that reuses memory must write the zeros, and
+//! the whole table would then take up memory although a program uses only a few of its pages.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -27,11 +27,11 @@ impl<T> Zeroed<T> {
     /// # Safety
     /// All zeros must be a valid `T`.
     pub(crate) unsafe fn new(count: usize) -> Self {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees that all zeros are a valid `T`.
         unsafe { Self::try_new(count) }.unwrap_or_else(|| handle_alloc_error(Self::layout(count)))
     }
 
-    /// Like [`Self::new`], but returns `None` if there is no memory.
+    /// Does the same as [`Self::new`], but returns `None` if there is no memory.
     ///
     /// # Panics
     /// As for [`Self::new`].

@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const SHARDS: usize = 64;
-/// The capacity up to which shards are not shrunk.
+/// Shards of at most this capacity are not shrunk.
 const MIN_SHRINK_CAPACITY: usize = 1024;
 
 /// A live block.
@@ -49,7 +49,7 @@ pub(super) fn remove(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).remove(&(device, address))
 }
 
-/// Marks a block whose free was requested, and returns a copy of the block from before the change.
+/// Marks a block as pending because its free was requested. Returns a copy of the block as it was before.
 pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).get_mut(&(device, address)).map(|block| {
         let before = *block;
@@ -75,7 +75,7 @@ pub(super) fn move_to_parent(account: Membership, parent: Membership) {
     }
 }
 
-/// Removes all blocks. This is called when no account is open any more.
+/// Removes all blocks. Called when the last open account has been closed.
 pub(super) fn clear() {
     shards().iter().for_each(|shard| *lock(shard) = Shard::default());
 }

@@ -185,7 +185,7 @@ impl Books {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }
 
-    /// Returns the devices with allocations, in order and with the host heap last.
+    /// Returns the devices with allocations, ordered by device id, with the host heap last.
     pub fn devices(&self) -> Vec<(DeviceId, &DeviceBooks)> {
         let mut devices: Vec<_> = self.devices.iter().map(|(device, books)| (*device, books)).collect();
         devices.sort_by_key(|(device, _)| *device);
@@ -223,7 +223,7 @@ mod tests {
         alloc(&mut books, 1, 7);
         assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
         books.free(GPU, StackId(2), 20, false);
-        alloc(&mut books, 2, 20); // as high as before, so the first moment stays
+        alloc(&mut books, 2, 20); // as high as before, so the earlier peak stays
         assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
         let device = books.device(GPU).expect("used");
         assert_eq!(device.peak(), Amount { bytes: 32, blocks: 3 });
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_at_the_peak_add_up_to_it_in_any_history() {
+    fn rows_at_the_peak_match_a_replay_of_random_events() {
         let mut books = Books::default();
         let mut live: Vec<(u32, u64)> = Vec::new();
         let (mut highest, mut at_highest) = (0, Vec::new());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_wait_for_a_stream_are_in_use_and_not_leaked() {
+    fn blocks_pending_on_a_stream_are_live_but_not_leaked() {
         let mut books = Books::default();
         books.alloc(GPU, StackId(1), 8, || false);
         books.free_requested(GPU, StackId(1), 8);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_stacks_are_in_no_number() {
+    fn excluded_stacks_are_not_counted() {
         let mut books = Books::default();
         assert!(!books.alloc(GPU, StackId(1), 8, || true));
         assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("queried once")));

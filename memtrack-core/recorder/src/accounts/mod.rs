@@ -4,11 +4,11 @@
 //! The statistics are updated with every allocation and free rather than computed from a recording, so they need no
 //! session and are exact for any number of events. They contain the live blocks and a row for each distinct stack.
 //!
-//! One bit of the switch ([`switch::ACCOUNTS`]) enables all of this. It is set while any account is open.
+//! One bit of the switch ([`switch::ACCOUNTS`]) enables all of this. The bit is set while any account is open.
 //!
 //! An allocation is counted after its block has been obtained, and a free before its block is freed, each under the
-//! account's lock. The peak is therefore that of a consistent order of events, in which every block is allocated before
-//! it is freed.
+//! account's lock. The peak therefore corresponds to a consistent order of events, in which every block is allocated
+//! before it is freed.
 //!
 //! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with the events of
 //! other tests, and a session has only one set of options. To keep the peak, each row saves its value when it first
@@ -38,7 +38,7 @@ use std::thread;
 /// The maximum number of accounts that can be open at the same time.
 const MAX_OPEN: usize = 1024;
 
-/// The account of a thread, a task or a block, in one word that holds the slot's index plus one and the number of times
+/// The account of a thread, a task or a block, packed into one word: the slot's index plus one, and the number of times
 /// the slot has been used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership(u64);
@@ -261,8 +261,8 @@ fn enter() -> Option<Hook> {
     if reentry::is_inside() || !is_this_process() {
         return None;
     }
-    // Take the registers of the function into which this is inlined. Unlike a closure's frame, its frame exists until
-    // the hook is left.
+    // Take the registers of the function that this is inlined into. Its frame, unlike a closure's, exists until the hook
+    // is left.
     Some(Hook::enter_unconditionally(Registers::here()))
 }
 
@@ -271,8 +271,8 @@ fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }
 
-/// Counts an allocation. Allocations during a panic are not counted because, depending on the environment, the panic's
-/// message and the symbols for its backtrace take many megabytes or nothing.
+/// Counts an allocation. Allocations during a panic are not counted: the panic's message and the symbols for its
+/// backtrace take anything from nothing to many megabytes, depending on the environment.
 #[cold]
 #[inline(never)]
 pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {

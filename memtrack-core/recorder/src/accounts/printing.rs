@@ -1,7 +1,7 @@
 //! Recognizes the allocations of `print!` in a test, which belong to the test harness because it captures output in a
-//! growing buffer. Their stacks contain an address that is found by printing nothing. The frames between the formatting
-//! of an argument and this module are the standard library's, and the return address in the outermost of them is in
-//! every stack of captured output.
+//! growing buffer. All their stacks contain a return address that is found by printing a probe that writes nothing. The
+//! frames between this module and the probe's `fmt` belong to the standard library, and the return address in the
+//! outermost of them is in every stack of captured output.
 
 use crate::events::RECORDER;
 use crate::events::stack_here;

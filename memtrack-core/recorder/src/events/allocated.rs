@@ -16,9 +16,9 @@ pub struct Allocated {
     pub place: ScopePosition<'static>,
 }
 
-/// Returns where the block that begins at `address` was allocated: `None` if no block is live there, or if it was not
-/// recorded, because it was allocated before recording began or was not sampled. Briefly locks a shard, and copies the
-/// stack.
+/// Returns where the block that begins at `address` was allocated. Returns `None` if no block is live at that address, or
+/// if the block was not recorded because it was allocated before recording began or was not sampled. Briefly locks a
+/// shard, and copies the stack.
 pub fn allocated_at(device: DeviceId, address: u64) -> Option<Allocated> {
     let _inside = reentry::enter();
     let recorder = RECORDER.get();

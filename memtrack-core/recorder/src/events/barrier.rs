@@ -7,9 +7,9 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Waits until every hook that is running at the time of the call has ended, for at most a second if a thread is
+/// Waits until every hook that is running at the time of the call has ended, but at most a second in case a thread is
 /// stopped (by a debugger). Hooks last microseconds, or a few time slices on a machine with more threads than
-/// processors. Returns whether all have ended.
+/// processors. Returns whether all these hooks have ended.
 pub fn wait_for_hooks() -> bool {
     heavy_barrier();
     let start = Instant::now();
@@ -28,8 +28,8 @@ pub fn wait_for_hooks() -> bool {
     true
 }
 
-/// Makes the earlier writes of all threads visible to this thread, and this thread's to all others, so that hooks need
-/// no fence.
+/// Makes the earlier writes of all threads visible to this thread, and this thread's writes visible to all others, so
+/// that hooks need no fence.
 fn heavy_barrier() {
     #[cfg(target_os = "linux")]
     {

@@ -1,5 +1,5 @@
 //! The list of loaded binaries for recordings. glibc's list (`dl_iterate_phdr`, glibc 2.36) is protected by a lock that
-//! stays locked in a forked child if another thread held it at the `fork`, so a child continues from its parent's list.
+//! stays locked in a forked child if another thread held it during the `fork`, so a child starts from its parent's list.
 #![allow(unsafe_code)]
 
 use super::fork::{self, ForkCell};
@@ -32,9 +32,9 @@ fn set_known(list: &[Module]) {
     }
 }
 
-/// Returns the newest list of binaries; lists them now if there is no list yet, and in a forked child, which can do so
-/// without the dynamic linker. Otherwise the dynamic linker is not called, so that this can be called inside a hook
-/// after a session has begun.
+/// Returns the newest list of binaries. Lists the binaries now if there is no list yet, or in a forked child, which can
+/// list them without the dynamic linker. In all other cases the dynamic linker is not called, so that this function can
+/// be called inside a hook after a session has begun.
 pub(super) fn known_or_loaded() -> Vec<Module> {
     match known() {
         Some(known) if fork::generation() > 0 => list_in_child(known),
@@ -51,8 +51,8 @@ pub(super) fn log_all() {
     }
 }
 
-/// Returns the binaries loaded now; in a forked child, those on its parent's list that are still loaded, and those
-/// through whose code its stacks went.
+/// Returns the binaries loaded now. In a forked child, these are the binaries on its parent's list that are still loaded,
+/// and the binaries that its stacks went through.
 pub(super) fn loaded() -> Vec<Module> {
     if fork::generation() > 0
         && let Some(known) = known()
@@ -77,8 +77,8 @@ fn list_in_child(previous: Vec<Module>) -> Vec<Module> {
     now
 }
 
-/// Returns whether the newest list contains the module. The list may have been written to a file, so the module's
-/// addresses must not be reused for others.
+/// Returns whether the newest list contains the module. The list may have been written to a file, so the addresses of a
+/// listed module must not be reused for other modules.
 fn is_listed(module: &Module) -> bool {
     let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
@@ -108,16 +108,16 @@ fn bytes_of(module: &Module) -> usize {
     size_of::<Module>() + module.path.len() + module.build_id.len()
 }
 
-/// Returns the maximum memory of both lists apart from the loaded binaries, for paths of `path_bytes`.
+/// Returns the maximum memory of both lists in bytes, without the loaded binaries, for paths of `path_bytes`.
 #[cfg(test)]
 pub(super) fn max_bytes(path_bytes: usize) -> usize {
     const BUILD_ID_BYTES: usize = 40;
     2 * MAX_UNLOADED * (size_of::<Module>() + path_bytes + BUILD_ID_BYTES)
 }
 
-/// Processes the binaries that were unloaded: stacks through their code keep their names, regardless of later mappings
-/// at the same addresses. Must not be called inside a hook: it takes the dynamic linker's lock, except in a forked
-/// child.
+/// Processes the binaries that were unloaded: stacks that contain their code keep their names, regardless of later
+/// mappings at the same addresses. Must not be called inside a hook, because this takes the dynamic linker's lock, except
+/// in a forked child.
 pub(super) fn process_unloaded() {
     for binary in unloaded() {
         // A forked child without events has no stacks yet.

@@ -1,5 +1,5 @@
-//! Checks the sum of the bounds of all tables of the recorder: with default options and one device it is below
-//! 256 MiB, for any program and any duration (ARCHITECTURE.md has the list).
+//! Checks that the bounds of all tables of the recorder add up to less than 256 MiB with default options and one device,
+//! for any program and any duration (ARCHITECTURE.md has the list).
 
 use super::Options;
 use super::{

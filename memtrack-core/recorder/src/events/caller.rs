@@ -32,7 +32,7 @@ pub(crate) fn loaded_binaries() -> Vec<Module> {
     binaries::loaded()
 }
 
-/// Returns the clock readings with which ticks up to now are converted to time.
+/// Returns the two clock readings that convert ticks up to now to time.
 pub fn clock_so_far() -> Clock {
     let (first, last) = (clock::first_reading(), clock::reading());
     Clock { first, last }

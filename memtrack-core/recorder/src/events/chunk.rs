@@ -13,14 +13,14 @@ use std::ptr::NonNull;
 pub(crate) struct Chunk<T> {
     len: NonNull<AtomicU32>,
     slots: NonNull<[UnsafeCell<MaybeUninit<T>>]>,
-    /// Whether the memory is a page that the command frees, and not from the heap.
+    /// Whether the memory is a page of shared memory, which the command frees, rather than heap memory.
     is_shared: bool,
 }
 
 // SAFETY: slots below `len` are only read, by any thread, after an acquiring load of `len`; the slot at `len` is
 // accessed by the one appending thread alone (the contract of `push`).
 unsafe impl<T: Copy + Send + Sync> Sync for Chunk<T> {}
-// SAFETY: a chunk owns its events, or is the only one in its page.
+// SAFETY: a chunk owns its events, or is the only chunk in its page.
 unsafe impl<T: Copy + Send> Send for Chunk<T> {}
 
 impl<T: Copy> Chunk<T> {
@@ -36,7 +36,7 @@ impl<T: Copy> Chunk<T> {
         Self { len, slots: NonNull::from(Box::leak(slots)), is_shared: false }
     }
 
-    /// Creates an empty chunk in a page of shared memory: the length at `len`, and `capacity` slots at `slots`.
+    /// Creates an empty chunk in a page of shared memory, with its length at `len` and `capacity` slots at `slots`.
     ///
     /// # Safety
     /// The memory must be valid as long as the chunk exists, and this must be the only chunk in it.
@@ -67,8 +67,8 @@ impl<T: Copy> Chunk<T> {
         self.slots().len() as u32
     }
 
-    /// Appends an event. Returns whether the chunk is full now, or `None` when it was full before. Once it is full, this thread
-    /// must not use it any more: a page of shared memory may have been passed on.
+    /// Appends an event. Returns whether the chunk is full now, or `None` if it was already full. Once the chunk is full,
+    /// this thread must not use it any more, because a page of shared memory might have been passed on.
     ///
     /// # Safety
     /// Only one thread at a time may call this for a chunk.
@@ -90,18 +90,18 @@ impl<T: Copy> Chunk<T> {
         self.length().load(Ordering::Acquire) as usize
     }
 
-    /// Iterates over the events in these rows.
+    /// Iterates over the events in the given rows.
     ///
     /// # Panics
-    /// Panics when there are fewer events so far.
+    /// Panics if `rows` reaches beyond the events appended so far.
     pub(crate) fn iter_rows(&self, rows: Range<usize>) -> impl DoubleEndedIterator<Item = T> {
         let written = &self.slots()[..self.len()];
         // SAFETY: these slots were written before the length that was just acquired, and are never written again.
         written[rows].iter().map(|slot| slot.with(|slot| unsafe { (*slot).assume_init() }))
     }
 
-    /// Returns the number of events among the first `len` for which `is_before` returns true. If it does for an event,
-    /// it must for all earlier ones.
+    /// Returns the number of events among the first `len` for which `is_before` returns true. If `is_before` returns true
+    /// for an event, it must also return true for all earlier events.
     pub(crate) fn partition_point(&self, len: usize, is_before: impl Fn(&T) -> bool) -> usize {
         let (mut low, mut high) = (0, len);
         while low < high {

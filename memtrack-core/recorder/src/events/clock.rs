@@ -1,6 +1,6 @@
 //! The recorder's clock: the processor's time-stamp counter if it runs at the same constant rate on all cores,
-//! otherwise the system's monotonic clock in nanoseconds. Ticks are converted to time only in reports, by two
-//! simultaneous readings of the recorder's clock and the system's.
+//! otherwise the system's monotonic clock in nanoseconds. Ticks are converted to time only in reports, using two
+//! readings, each of which reads the recorder's clock and the system's at the same moment.
 //!
 //! The clock never goes back: if the counter jumps back, as on a virtual machine that was suspended, migrated or
 //! restored, the clock continues from the newest stamp.
@@ -14,22 +14,22 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The ticks by which the counter has gone back so far; added to each reading.
+/// The total number of ticks that the counter has gone back so far. It is added to each reading.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
-/// The counter has gone back if it is behind a stamp by more than this (a few milliseconds): stamps run ahead of the
-/// clock by a few ticks, and the counters of two processors differ by less.
+/// If the counter is behind a stamp by more than this (a few milliseconds), it has gone back. Smaller differences are
+/// normal: stamps run ahead of the clock by a few ticks, and the counters of two processors differ slightly.
 const STEP_BACK: u64 = 1 << 24;
 
-/// Returns the ticks now. Takes 10 ns with the counter and 23 ns with the system's clock (measured on the machine of
-/// `research/`).
+/// Returns the current time in ticks. Takes 10 ns with the counter and 23 ns with the system's clock (measured on the
+/// machine of `research/`).
 #[inline(always)]
 pub fn ticks() -> u64 {
     raw().wrapping_add(OFFSET.load(Ordering::Relaxed))
 }
 
-/// Returns the ticks now, for an event of a thread whose newest stamp is `newest`: at least the ticks at the start of
-/// the session; if the clock has gone back, it continues from `newest`.
+/// Returns the current time in ticks for an event of a thread whose newest stamp is `newest`. The result is not before
+/// the start of the session. If the clock has gone back, it continues from the later of `newest` and that start.
 #[inline(always)]
 pub(crate) fn ticks_after(newest: u64) -> u64 {
     let now = ticks();
@@ -59,8 +59,8 @@ fn continue_from(newest: u64) -> u64 {
 fn raw() -> u64 {
     #[cfg(target_arch = "x86_64")]
     if counter_is_steady() {
-        // SAFETY: reading the counter has no side effect. The processor may read it a few instructions early or late,
-        // for which the stamps (`order`) compensate.
+        // SAFETY: reading the counter has no side effect. The processor may read it a few instructions early or late; the
+        // stamps (`order`) compensate for that.
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
     monotonic_ns()
@@ -74,7 +74,7 @@ pub fn reading() -> (u64, u64) {
     (before + after.saturating_sub(before) / 2, now)
 }
 
-/// Returns the nanoseconds per tick, measured since the first call; 1 while too little time has passed.
+/// Returns the nanoseconds per tick, measured since the first call; 1 until enough time has passed.
 pub fn ns_per_tick() -> f64 {
     /// The minimum time to measure over: a reading has an error of about 50 ns.
     const MIN_ELAPSED_NS: u64 = 50_000;
@@ -126,7 +126,7 @@ fn monotonic_ns() -> u64 {
     START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Returns the reading of the first call in the process: the first of the two readings of a recording.
+/// Returns the reading taken by the first call in the process. It is the first of a recording's two readings.
 pub(crate) fn first_reading() -> (u64, u64) {
     static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
     *FIRST.get_or_init(reading)

@@ -1,7 +1,7 @@
 //! Takes a [`Snapshot`] of the recorder's state, even while threads continue to record. The snapshot is exact for one
 //! moment `T`: the collector waits for hooks stamped up to `T` before it reads the live table and again before it reads
 //! the events, and it restores blocks freed between `T` and the reading from their free events. Only the sums of bytes
-//! and blocks are slightly newer if threads continue.
+//! and blocks are slightly newer if threads continue to record.
 
 use super::barrier::wait_for_hooks;
 use super::chunk::Chunk;
@@ -203,7 +203,7 @@ impl Recorder {
             let chunk = state.chunks[slot].load(std::sync::atomic::Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
-                // under the store's lock, which is held here: so the slot still owns a reference.
+                // under the store's lock, which is held here. So the slot still owns a reference.
                 chunks.push(unsafe {
                     Arc::increment_strong_count(chunk.cast_const());
                     Arc::from_raw(chunk.cast_const())
@@ -234,8 +234,8 @@ fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
     table
 }
 
-/// Restores the blocks that were live at the snapshot's moment and freed before the live table was read: those whose
-/// first event `after` the moment is a free. All runs belong to one device and are unordered.
+/// Restores the blocks that were live at the snapshot's moment and freed before the live table was read. These are the
+/// blocks whose first event `after` the moment is a free. All runs belong to one device and are unordered.
 fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
     let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
@@ -304,14 +304,14 @@ fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> 
     })
 }
 
-/// Returns the counts of a device; `None` for one without any events.
+/// Returns the counts of a device, or `None` if it has no events.
 fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<DeviceStatistics> {
     let counts = statistics_of(slot, sums, kept, if slot == 0 { host::resident_bytes() } else { 0 })?;
     Some(DeviceStatistics { recorded: kept + dropped, dropped, ..counts })
 }
 
-/// Returns the counts of a device slot, of whose events `kept` are in the recording; `None` for a device without any
-/// events. The heap's reserved bytes are the process's `resident_bytes`.
+/// Returns the counts of a device slot, or `None` if the device has no events. The recording contains `kept` of its
+/// events. The reserved bytes of the host heap are the process's `resident_bytes`.
 pub fn statistics_of(slot: usize, sums: &Sums, kept: u64, resident_bytes: u64) -> Option<DeviceStatistics> {
     if *sums == Sums::default() && kept == 0 {
         return None;

@@ -1,10 +1,10 @@
-//! The calling thread's state: how a hook finds it, how a thread gets one, and how it is released when the thread
-//! ends.
+//! The calling thread's state: how a hook finds the state, how a thread gets one, and how the state is released when the
+//! thread ends.
 //!
 //! The pointer to the state lies in a `const` thread-local ([`reentry`]) without a destructor, so that a hook can use
 //! it at any moment of a thread's life. The end of a thread is detected by a pthread key, not by a thread-local's
 //! destructor: registering a destructor takes the dynamic linker's lock, so a thread that allocates while a library is
-//! being loaded would deadlock. Events that a thread makes after its state was released, and those of threads beyond
+//! being loaded would deadlock. Events that a thread makes after its state was released, and events of threads beyond
 //! [`MAX_STATES`], go through a few states that are shared under a lock.
 #![allow(unsafe_code)]
 
@@ -60,15 +60,15 @@ type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED_STATE_COUNT];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
-    /// Which kind of state the thread has, or how often the release of its state was postponed.
+    /// The kind of state that the thread has, or the number of times that the release of its state was postponed.
     static STAGE: Cell<u8> = const { Cell::new(STAGE_NEW) };
 }
 
 /// The thread has no state yet.
 const STAGE_NEW: u8 = 0;
-/// The thread's destructor was called this many times: its state is released.
+/// The thread's destructor has been called this many times, so its state is released.
 const STAGE_ENDING: u8 = 3;
-/// The thread has no exclusive state and gets none.
+/// The thread has no exclusive state and will not get one.
 const STAGE_SHARED: u8 = 255;
 
 /// Returns whether `state` belongs to the calling thread.
@@ -94,8 +94,8 @@ pub(crate) fn thread_outside_hooks() -> Option<CurrentThread> {
     unsafe { reentry::state_outside().as_ref() }.map(|state| CurrentThread { state })
 }
 
-/// Runs work that needs up to 128 KiB of stack: on the thread's own stack if it is known to have that much left,
-/// otherwise on one of memtrack's separate stacks. Takes no lock; may be called in a signal handler.
+/// Runs work that needs up to 128 KiB of stack, either on the thread's stack, if that is known to have so much left, or on
+/// one of memtrack's separate stacks. Takes no lock; can be called in a signal handler.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let sp = Registers::here().stack_pointer();
     // Inside a hook the state is in use.
@@ -159,11 +159,11 @@ impl InHook {
             }
             STAGE.set(STAGE_SHARED);
         }
-        // The address of a thread-local differs between threads.
+        // The address of a thread-local differs between threads, so it spreads them over the states.
         let mut shared =
             lock_any(SHARED_STATES.get(), STAGE.with(|stage| std::ptr::from_ref(stage).addr() >> 12));
         let state = *shared.get_or_insert_with(new_shared_state);
-        // A different thread than last time may use it, on a different stack.
+        // The previous user of the state may have been a different thread, with a different stack.
         claim(state, ThreadId::NONE);
         state.change_scope(scope::current_id());
         Self { state, shared: NonNull::new(Box::into_raw(Box::new(shared))) }
@@ -265,8 +265,8 @@ fn claim(state: &'static ThreadState, thread: ThreadId) {
     }
 }
 
-/// The pthread key for which the C library calls [`on_thread_end`] when a thread ends, plus one; 0 before it is
-/// created. Creating and setting it takes no lock.
+/// The pthread key plus one, or 0 before the key is created. The C library calls [`on_thread_end`] for the key when a
+/// thread ends. Creating and setting the key takes no lock.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Registers [`on_thread_end`] to be called with `state` when the calling thread ends. If no pthread key is left,
@@ -306,7 +306,7 @@ extern "C" fn on_thread_end(state: *mut c_void) {
     }
     let rounds = STAGE.get() + 1;
     if rounds < STAGE_ENDING {
-        // Destructors of other keys are called in the same round: their frees are attributed better while the thread
+        // Destructors of other keys run in the same round, and their frees are attributed better while the thread still
         // has its state. The C library makes at least four rounds.
         STAGE.set(rounds);
         return register_thread_end(state);

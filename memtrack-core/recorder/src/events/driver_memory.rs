@@ -1,6 +1,6 @@
-//! The CUDA driver's allocations, as observed by the hook of its functions: each is a segment and, until a pool reports
-//! blocks inside it, also the segment's only block. This table stores the data that a free call lacks (device, size,
-//! context); the functions below record the events of an allocation and of its free.
+//! The CUDA driver's allocations, as observed by the hook of the driver's functions. Each allocation is a segment and,
+//! until a pool reports blocks inside it, also the segment's only block. This table stores the data that a free call
+//! lacks (device, size, context); the functions below record the events of an allocation and of its free.
 
 use super::hooks::free_event;
 use super::live::LiveEntry;
@@ -43,7 +43,7 @@ pub struct DriverAllocation {
     pub device: DeviceId,
     /// The ordinal of the device whose context was current; equal to `device` except for pinned memory.
     pub of_device: u16,
-    /// The context to which the memory belongs; 0 for none.
+    /// The context that the memory belongs to; 0 if it belongs to none.
     pub context: u64,
     /// The stream on which the memory was requested.
     pub stream: StreamId,
@@ -73,18 +73,18 @@ type Allocations = HashMap<u64, DriverAllocation, foldhash::fast::FixedState>;
 /// The driver's allocations by address (arrays: by handle). Addresses are unique across devices and the host.
 pub struct DriverTable {
     shards: [Mutex<Allocations>; SHARDS],
-    /// The sizes of mappings by address: one unmap call may end several of them.
+    /// The sizes of mappings by address. One unmap call may end several mappings.
     mappings: Mutex<BTreeMap<u64, u64>>,
-    /// The number of allocations for which there was no room, and their bytes.
+    /// The number of allocations that did not fit, and their bytes.
     omitted: [AtomicU64; 2],
 }
 
-/// The size of a bucket of a shard's table, a part of which stays empty.
+/// The size of a bucket of a shard's table, in bytes. Some buckets always stay empty.
 const ALLOCATION_BYTES: usize = size_of::<(u64, DriverAllocation)>() + 1;
 /// The maximum memory per mapping: nodes of the map are at least half full.
 const MAPPING_BYTES: usize = 2 * size_of::<(u64, u64)>();
 
-/// Returns the maximum memory of this number of allocations.
+/// Returns the maximum memory of the tables for this number of allocations, in bytes.
 #[cfg(test)]
 pub(super) fn max_bytes(allocations: usize) -> usize {
     // An eighth of a shard stays empty, and its capacity may just have doubled.
@@ -104,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DriverTable {
     fn shard(&self, address: u64) -> MutexGuard<'_, Allocations> {
-        // Addresses are multiples of at least 256, and neighbouring ones mostly belong to the same thread.
+        // Addresses are multiples of at least 256, and neighbouring addresses mostly belong to the same thread.
         let mixed = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         lock(&self.shards[(mixed >> 58) as usize])
     }
@@ -124,7 +124,7 @@ impl DriverTable {
         removed
     }
 
-    /// Counts an allocation of `size_bytes` for which there is no room.
+    /// Counts an allocation of `size_bytes` that does not fit.
     #[cold]
     fn count_omitted(&self, size_bytes: u64) {
         self.omitted[0].fetch_add(1, Ordering::Relaxed);
@@ -137,12 +137,12 @@ impl DriverTable {
         }
     }
 
-    /// Returns the number of allocations for which there was no room, and their bytes.
+    /// Returns the number of allocations that did not fit, and their bytes.
     pub(super) fn omitted(&self) -> [u64; 2] {
         self.omitted.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Returns the approximate memory of the tables.
+    /// Returns the approximate memory of the tables, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let room: usize = self.shards.iter().map(|shard| lock(shard).capacity()).sum();
         room * ALLOCATION_BYTES + lock(&self.mappings).len() * MAPPING_BYTES
@@ -153,7 +153,7 @@ impl DriverTable {
         lock(&self.mappings).range(addresses).map(|(&address, _)| address).collect()
     }
 
-    /// Returns the addresses of the allocations that end with a context.
+    /// Returns the addresses of the allocations that `teardown` ends.
     pub fn ended_by(&self, teardown: Teardown) -> Vec<u64> {
         let ends = |allocation: &DriverAllocation| match teardown {
             Teardown::Context(context) => {
@@ -187,7 +187,7 @@ impl DriverTable {
 }
 
 /// A free by the driver that is in progress: it has stamps, and the tables no longer contain the memory, but its events
-/// are not written yet.
+/// have not been written yet.
 pub struct DriverFreed {
     address: u64,
     allocation: DriverAllocation,
@@ -284,7 +284,7 @@ impl HookContext {
             let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
             let device = allocation.device;
             let Some(slot) = slot_of(device) else { return };
-            // If it is not in the table, a pool has already reported that the segment was freed.
+            // If the segment is not in the table, a pool has already reported that it was freed.
             let Some(held) = held else { return };
             let totals = self.thread.state.totals(slot);
             totals.count_segment_free(allocation.size_bytes);
@@ -305,7 +305,7 @@ impl HookContext {
         })
     }
 
-    /// Records frees for the blocks that a pool reported inside a segment and did not free.
+    /// Records frees for the blocks that a pool reported inside a segment but never freed.
     #[cold]
     fn end_blocks_within(self, segment: &Segment) {
         let Segment { device, address, size_bytes, .. } = *segment;
@@ -343,7 +343,7 @@ impl DriverFreed {
     }
 }
 
-/// Returns a segment in the form that a free's event needs.
+/// Returns a segment as the entry that [`free_event`] takes.
 fn entry_of(held: &HeldSegment) -> LiveEntry {
     let Segment { size_bytes, stream, stack, ticks, .. } = held.segment;
     let (scope, flags) = (scope::current_id(), EventFlags::default());

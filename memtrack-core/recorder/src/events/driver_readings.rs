@@ -1,10 +1,11 @@
 //! The CUDA driver's figures for the memory of its devices, and the schedule for reading them. The hook reads them on
-//! threads of the program that are calling the driver anyway; this module decides when, and stores the readings.
+//! threads of the program that are calling the driver anyway; this module decides when to read them, and stores the
+//! readings.
 //!
 //! **Why only on the program's threads?** Only a thread that is calling the driver has a current context that cannot be
-//! destroyed meanwhile. The stream thread and exit handlers use the last reading. A reading is due after 512 times the
-//! duration of one, so that readings take 0.2 % of the time with any driver; the check is a load and a comparison with
-//! the event's stamp.
+//! destroyed meanwhile. The stream thread and exit handlers use the last reading. The next reading is due after 512
+//! times the duration of a reading, so that readings take 0.2 % of the time with any driver. The check is a load and a
+//! comparison with the event's stamp.
 
 use super::threads::{self, DEVICE_SLOTS, device_of, slot_of};
 use super::totals::Sums;
@@ -14,18 +15,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The time between two readings, relative to the duration of the fastest one: they take 0.2 % of the program's time.
+/// The time between two readings, relative to the duration of the fastest reading: readings take 0.2 % of the program's
+/// time.
 const SPACING: u64 = 512;
-/// The same for the first two readings; it doubles up to [`SPACING`], so that short programs have readings, too.
+/// The spacing of the first two readings. It then doubles up to [`SPACING`], so that short programs also have readings.
 const FIRST_SPACING: u64 = 8;
-/// The maximum duration used for the schedule, relative to the fastest one: a thread may be descheduled during a
+/// The maximum duration used for the schedule, relative to the fastest reading: a thread may be descheduled during a
 /// reading.
 const MAX_DURATION_RATIO: u64 = 4;
 
-/// No reading is due: never for this device, or because one is being taken.
+/// No reading is due, either because the device never has readings or because one is being taken.
 const NOT_DUE: u64 = u64::MAX;
 
-/// Reads the figures of the device that is current on the calling thread.
+/// The function that reads the figures of the device that is current on the calling thread.
 static READ: OnceLock<fn()> = OnceLock::new();
 
 /// Registers the function that reads the driver's figures before a snapshot. Later registrations have no effect.
@@ -74,7 +76,7 @@ impl Default for Readings {
     }
 }
 
-/// Returns when the first reading of a slot is due: only accelerators have readings.
+/// Returns the stamp at which the first reading of a slot is due. Only accelerators have readings.
 fn first_due(slot: usize) -> u64 {
     if device_of(slot).is_accelerator() { 0 } else { NOT_DUE }
 }
@@ -84,7 +86,7 @@ impl Readings {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes all readings, because a session begins with these sums.
+    /// Removes all readings, for a session that begins with these sums.
     pub(super) fn begin(&self, sums: &[Sums; DEVICE_SLOTS]) {
         *self.lock() = Stored::default();
         for (slot, sums) in sums.iter().enumerate() {
@@ -124,7 +126,8 @@ impl Readings {
         self.due[slot].store(ended.saturating_add(wait).min(NOT_DUE - 1), Ordering::Relaxed);
     }
 
-    /// Stores a reading as the last one, and as the fullest and the one at out of memory if it is.
+    /// Stores a reading as the last one. Also stores it as the one at out of memory if `out_of_memory` is set, and as the
+    /// fullest one if no earlier reading was as full.
     pub fn keep(&self, reading: DriverReading, out_of_memory: bool) {
         let Some(slot) = slot_of(reading.device) else { return };
         let tracked = threads::sums(slot).reserved() - self.reserved_at_start[slot].load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Writes the recording at exit and on a panic, for programs that do not stop their monitors. At exit, the thread that writes a
-//! stream finishes it: the exiting thread may have interrupted the program's allocator, and only waits.
+//! Writes the recording at exit and on a panic, for programs that do not stop their monitors. At exit, the thread that
+//! writes a stream finishes it. The exiting thread only waits, because it may have interrupted the program's allocator.
 //!
 //! **Why is the recording written on one of memtrack's separate stacks?** `exit` may be called on a thread with a stack
-//! of 16 KiB, `_exit` in a signal handler with 8. The thread's own stack is used only if it is known to have enough
-//! left.
+//! of 16 KiB, and `_exit` in a signal handler with a stack of 8 KiB. The thread's stack is used only if it is known to
+//! have enough room left.
 
 use super::session::{SESSION, Session, end_recording, has_memory, report_omissions, write};
 use super::{RECORDER, fork, with_room};
@@ -47,15 +47,15 @@ enum Trigger {
     Exit,
 }
 
-/// Returns whether the panic cannot be caught: because panics abort, or because it is the one that Rust raises where it
-/// cannot unwind (a panic in a destructor during unwinding, or in an `extern "C"` function).
+/// Returns whether the panic cannot be caught, either because panics abort or because Rust raises this panic where it
+/// cannot unwind (after a panic in a destructor during unwinding, or in an `extern "C"` function).
 fn is_fatal(info: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort")
         || info.location().is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))
 }
 
-/// Writes the recording so far, unless this thread has the session locked, or another thread has for too long: the end
-/// of the process must not hang.
+/// Writes the recording so far, unless this thread holds the session's lock, or another thread holds it for too long: the
+/// end of the process must not hang.
 fn write_so_far(trigger: Trigger) {
     let _no_cancellation = CancellationBlocked::now();
     let is_exit = trigger == Trigger::Exit;
@@ -69,7 +69,7 @@ fn write_so_far(trigger: Trigger) {
     with_room(|| write_recording(trigger, timeout));
 }
 
-/// Ends the recording because the process exits, on the thread that writes the stream.
+/// Ends the recording because the process is exiting. Called on the thread that writes the stream.
 pub(super) fn write_on_stream_thread() {
     write_recording(Trigger::Exit, EXIT_TIMEOUT);
 }
@@ -96,7 +96,7 @@ fn write_recording(trigger: Trigger, timeout: Duration) {
     }
     let begin = Instant::now();
     if is_exit {
-        // Other threads may still run: the written data must all be of the same moment.
+        // Other threads may still be running, but all written data must be from the same moment.
         end_recording();
     }
     let recorder = RECORDER.get();

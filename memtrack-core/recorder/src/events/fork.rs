@@ -1,5 +1,5 @@
-//! The state that must be new in a forked child. The parent's other threads do not exist there, but the locks that they
-//! held stay locked for ever. So everything protected by a lock, and each count that restarts, is in a [`ForkCell`],
+//! The state that must be new in a forked child. The parent's other threads do not exist in the child, but the locks that
+//! they held stay locked for ever. So everything protected by a lock, and each count that restarts, is in a [`ForkCell`],
 //! which adds itself to a list that the child traverses. The parent's tables are leaked in the child: copy-on-write
 //! pages that are never accessed again. Some state of the recorder cannot be in a cell: [`in_child`] lists it, with the
 //! reason.
@@ -14,7 +14,7 @@ static CELLS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
 struct Link {
     /// The cell's value, of any type; null for none.
     value: &'static AtomicPtr<()>,
-    /// The entry that was added before.
+    /// The entry that was added before this one.
     next: *mut Link,
 }
 
@@ -24,7 +24,7 @@ impl Link {
         let link = Box::into_raw(Box::new(Self { value, next: std::ptr::null_mut() }));
         let mut first = CELLS.load(Ordering::Acquire);
         loop {
-            // SAFETY: the entry was just created, and no other thread has it before it is in the list.
+            // SAFETY: the entry was just created, and no other thread can access it before it is in the list.
             unsafe { (*link).next = first };
             match CELLS.compare_exchange_weak(first, link, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
@@ -134,11 +134,11 @@ pub fn watch() {
 
 #[cfg(unix)]
 extern "C" fn in_child() {
-    // First, so that functions called from here on know that this is another process.
+    // Done first, so that functions called from here on know that this is another process.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::empty_all();
     super::same_memory::mark_child();
-    // These are in no cell, because every event reads them and a cell is one more pointer to follow: the states of all
+    // This state is in no cell, because every event reads it and a cell is one more pointer to follow: the states of all
     // threads with the sums that samples compare, the calling thread's thread-locals, and the filter of tracked heap
     // blocks.
     super::threads::reset_after_fork();

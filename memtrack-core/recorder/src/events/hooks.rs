@@ -1,6 +1,6 @@
 //! Records one event: captures the stack and the scope, updates the live table and the sums, and appends one fixed-size
-//! row to the thread's chunk. This is the hot path: no symbols, no formatting, and no locks except that of the
-//! address's shard and, once per chunk, the ring's.
+//! row to the thread's chunk. This is the hot path: no symbols, no formatting, and no locks except the lock of the
+//! address's shard and, once per chunk, the lock of the ring.
 //!
 //! **Why are three paths written out instead of sharing a closure?** The data of a hook stays in registers:
 //! `HookContext` is `Copy` and passed by value, and the guard around it needs no address to be dropped. When the
@@ -33,11 +33,11 @@ pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
 const MAX_NEW_BINARIES: u32 = 8;
 
 /// The maximum total capacity, in events, of all chunks that are being filled (12 MiB), apart from the first small
-/// ones: however many threads have been busy once, the memory of their half-empty chunks stays bounded.
+/// ones. It bounds the memory of half-empty chunks, however many threads have been busy at some time.
 pub(super) const MAX_FILLING_EVENTS: u64 = 1 << 18;
 
-/// Returns the capacity of the chunk that follows one of `before` events, and updates the total capacity of the chunks
-/// that are `filling_events`.
+/// Returns the capacity of the chunk that follows a chunk of `before` events. Updates `filling_events`, the total
+/// capacity of the chunks that are being filled.
 fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
     let all = filling_events.load(Ordering::Relaxed).saturating_sub(u64::from(before));
     let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
@@ -46,7 +46,7 @@ fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
     next
 }
 
-/// A guard for the calling thread inside a hook. While it exists, the thread's own allocations are not recorded.
+/// A guard for the calling thread inside a hook. While the guard exists, the thread's allocations are not recorded.
 pub struct Hook {
     context: HookContext,
     // Dropped in this order: the thread is marked idle before its allocations may be recorded again.
@@ -61,8 +61,8 @@ pub struct HookContext {
     pub(crate) thread: CurrentThread,
     /// The recorder.
     pub recorder: &'static Recorder,
-    /// The registers in the function that entered the hook, whose frame exists until the hook is left: stacks begin
-    /// there.
+    /// The registers of the function that entered the hook. Stacks begin in this function's frame, which exists until the
+    /// hook is left.
     registers: Registers,
 }
 
@@ -82,7 +82,7 @@ impl Hook {
         if !switch::is_on(switch::EVENTS) || reentry::is_inside() {
             return None;
         }
-        // Checked before the thread's state is used, which the system has zeroed in a copy.
+        // Checked before the thread's state is used, because the system has zeroed the state in a copy.
         if is_copy() {
             return stop_in_copy();
         }
@@ -114,8 +114,8 @@ fn stop_in_copy() -> Option<Hook> {
 /// The switches that [`stop_in_copy`] turned off.
 static STOPPED_IN_COPY: AtomicU32 = AtomicU32::new(0);
 
-/// Turns recording on again in a forked child, if a fork handler of another library, which was called before memtrack's, has
-/// allocated memory.
+/// Turns recording on again in a forked child if it was turned off because another library's fork handler, called before
+/// memtrack's, allocated memory.
 pub(super) fn resume_after_fork() {
     switch::set(STOPPED_IN_COPY.swap(0, Ordering::Relaxed), true);
 }
@@ -138,7 +138,7 @@ impl HookContext {
         self.thread.local().bounds.has_below(self.registers.stack_pointer(), bytes)
     }
 
-    /// Returns the calling thread's stack, interned; [`StackId::NONE`] unless it is `wanted`.
+    /// Returns the id of the calling thread's stack; [`StackId::NONE`] unless the stack is `wanted`.
     #[inline(always)]
     pub(crate) fn stack(self, wanted: bool) -> StackId {
         if !wanted {
@@ -374,7 +374,7 @@ impl HookContext {
         })
     }
 
-    /// Records an event that changes no block: segments, out of memory.
+    /// Records an event that changes no block: an event of a segment, or out of memory.
     pub(crate) fn record_without_block(
         self,
         action: Action,
@@ -390,7 +390,7 @@ impl HookContext {
             }
             let stack = self.stack(settings::events_keep_stacks());
             let newest = &self.thread.local().newest_ticks;
-            // Segments are not in the table and use its shards only for their order: updating an address returns a
+            // Segments are not in the live table. Its shards only order their events: updating an address returns a
             // stamp.
             let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
             let totals = self.thread.state.totals(slot);
@@ -440,8 +440,8 @@ impl HookContext {
         }
     }
 
-    /// Passes the full chunk to the ring (and the stream) and replaces it by a new one, which begins with the event `next` if
-    /// that is known.
+    /// Passes the full chunk to the ring (and the stream) and replaces it with a new one. `next` is the first event of the
+    /// new chunk, if it is known.
     #[cold]
     fn replace_chunk(self, device: DeviceId, next: Option<&Event>, place: &AtomicPtr<Chunk<Event>>) {
         let _no_cancellation = CancellationBlocked::now();
@@ -462,8 +462,8 @@ impl HookContext {
     }
 }
 
-/// Returns a chunk in a page of shared memory, from `Arc::into_raw`; null if there is no page for the event `next`, or if that is
-/// not known, for whatever comes next. Before, the thread may have filled a page.
+/// Returns a chunk in a page of shared memory, as a pointer from `Arc::into_raw`; null if there is no page for the event
+/// `next` (if it is not known, for the device's next event). `has_filled_page` is set if the thread has just filled a page.
 #[cfg(target_os = "linux")]
 #[cold]
 fn shared_chunk(has_filled_page: bool, device: DeviceId, next: Option<&Event>) -> *mut Chunk<Event> {
@@ -518,8 +518,8 @@ impl FreeInProgress {
     }
 }
 
-/// Returns the event of a block's free; by default with the stack of its allocation, as PyTorch's context `alloc`
-/// does.
+/// Returns the event of a block's free. By default its stack is the stack of the allocation, as with PyTorch's context
+/// `alloc`.
 #[inline(always)]
 pub(super) fn free_event(
     device: DeviceId,

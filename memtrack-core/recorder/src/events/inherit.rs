@@ -1,5 +1,5 @@
-//! The state with which a forked child continues: the options of its parent's session, which are read without a lock,
-//! and separate files.
+//! The state that a forked child continues with: the options of its parent's session, which are read without a lock,
+//! and the paths of separate files.
 #![allow(unsafe_code)]
 
 use super::fork::ForkCell;
@@ -12,11 +12,11 @@ use std::sync::{Mutex, PoisonError};
 /// The options of the running session, which a forked child reads without a lock; null if no session runs.
 static PUBLISHED: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
 
-/// All options that were published so far.
+/// All options that have been published so far.
 static KNOWN: ForkCell<Mutex<Vec<&'static Options>>> = ForkCell::new(Mutex::default);
 
-/// Publishes the options for forked children, or withdraws them. A published value is leaked, because a child may read
-/// it, so equal options share one value.
+/// Publishes the options for forked children, or withdraws them if `options` is `None`. A published value is leaked,
+/// because a child may read it, so equal options share one value.
 pub(super) fn publish(options: Option<&Options>) {
     let running = options.map_or(std::ptr::null_mut(), |options| {
         let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,8 @@ fn published_options() -> Option<&'static Options> {
     unsafe { PUBLISHED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the options with which a forked child continues: its parent's, but with a separate file.
+/// Returns the options that a forked child continues with: its parent's, but with the paths of separate files. `None` in
+/// a process that was not forked, or if the parent had no session.
 pub(super) fn inherited_options() -> Option<Options> {
     if fork::generation() == 0 {
         return None;
@@ -67,10 +68,10 @@ struct ChildCounts {
     reported: AtomicU32,
 }
 
-/// A page that forked processes share; null before the first session that writes files, and if no page could be mapped:
-/// then there is no limit.
+/// A page that forked processes share; null before the first session that writes files, or if no page could be mapped.
+/// While it is null, there is no limit.
 static CHILD_COUNTS: AtomicPtr<ChildCounts> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether this process, a forked one, may write a file. It is decided once.
+/// Whether this forked process may write a file. Decided once.
 static MAY_WRITE: ForkCell<bool> = ForkCell::new(|| {
     shared().is_none_or(|shared| shared.requests.fetch_add(1, Ordering::Relaxed) < MAX_CHILDREN)
 });
@@ -96,13 +97,13 @@ pub(super) fn count_children() {
     }
 }
 
-/// Returns whether this process may write its own file: always, unless it is a forked process beyond the limit.
+/// Returns whether this process may write a file. Only forked processes beyond the limit may not.
 pub fn may_write_file() -> bool {
     fork::generation() == 0 || *MAY_WRITE.get()
 }
 
-/// Returns the message about forked processes that wrote no file because of the limit; `None` in forked processes, and
-/// if there are none that were not reported yet.
+/// Returns the message about forked processes that wrote no file because of the limit; `None` in forked processes, or if
+/// there are no such processes since the last message.
 pub(super) fn omitted_children() -> Option<String> {
     let shared = shared().filter(|_| fork::generation() == 0)?;
     let omitted = shared.requests.load(Ordering::Relaxed).saturating_sub(MAX_CHILDREN);

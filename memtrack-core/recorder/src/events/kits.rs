@@ -1,6 +1,6 @@
-//! Kits for capturing stacks, about 430 KB each: buffers for captures and a cache of stack ids. About as many threads
-//! as a machine keeps busy each own a kit until they end; further threads share a few kits, one capture at a time. So
-//! the memory of all kits is bounded for any number of threads.
+//! Kits for capturing stacks, about 430 KB each: buffers for captures and a cache of stack ids. The first threads, about
+//! as many as a machine keeps busy, each own a kit until they end. Further threads share a few kits, one capture at a
+//! time. So the memory of all kits is bounded for any number of threads.
 //!
 //! **Why not a kit for each thread?** 4,000 threads took 1.6 GB that way.
 
@@ -20,11 +20,11 @@ const SHARED_KIT_COUNT: usize = 8;
 pub(crate) struct Kit {
     pub(crate) capture: Box<Capture>,
     pub(crate) stacks: StackCache,
-    /// The generation of code to which `stacks` belongs.
+    /// The generation of code that `stacks` belongs to.
     generation: u32,
 }
 
-/// Changes when code is unloaded, because cached stacks through that code are invalid then.
+/// Changes when code is unloaded, because cached stacks that contain this code become invalid.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Invalidates the cached stacks of all kits.
@@ -42,7 +42,7 @@ impl Kit {
         Self { capture: Capture::new(), stacks: StackCache::new(), generation }
     }
 
-    /// Drops the cached stacks if code was unloaded since.
+    /// Drops the cached stacks if code has been unloaded since the last call.
     #[inline(always)]
     pub(super) fn refresh(&mut self) {
         let now = GENERATION.load(Ordering::Relaxed);
@@ -66,7 +66,7 @@ pub(super) const MAX_BYTES: usize = (MAX_OWNED_KITS + SHARED_KIT_COUNT) * KIT_BY
 /// The kits that threads own.
 struct Pool {
     made: usize,
-    /// The kits of threads that have ended. Has capacity for all, so that it never grows under the lock.
+    /// The kits of threads that have ended. Has capacity for all kits, so that it never grows under the lock.
     free: Vec<Kit>,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn release(kit: Kit) {
 pub(super) fn with_shared<R>(number: usize, work: impl FnOnce(&mut Kit) -> R) -> R {
     let mut kit = lock_any(SHARED_KITS.get(), number);
     let kit = kit.get_or_insert_with(Kit::new);
-    // The previous capture was that of another thread, on another stack.
+    // The previous capture may have been made by another thread, on another stack.
     kit.capture.forget();
     work(kit)
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_take_turns_when_there_are_more_than_shared_kits() {
+    fn threads_take_turns_if_they_outnumber_the_shared_kits() {
         let sum = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for number in 0..3 * SHARED_KIT_COUNT {

@@ -52,7 +52,7 @@ impl Hash for Key {
 }
 
 impl Key {
-    /// Returns the address combined with the device. Addresses have 48 or 57 bits; if they overlap those of the device,
+    /// Returns the address combined with the device. Addresses have 48 or 57 bits. If they overlap the bits of the device,
     /// two keys may have the same hash, which is harmless.
     #[inline(always)]
     fn bits(&self) -> u64 {
@@ -100,7 +100,7 @@ impl Hasher for RegionHasher {
 /// An odd, random-looking factor (from SplitMix64).
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Mixes the bits: each bit affects all higher ones.
+/// Mixes the bits: each bit affects all higher bits.
 #[inline(always)]
 fn mix(bits: u64) -> u64 {
     bits.wrapping_mul(FACTOR)
@@ -114,7 +114,7 @@ fn shard(key: u64) -> u64 {
     region ^ within
 }
 
-/// The newest stamp of a shard, on a cache line of its own: two threads in neighbouring shards must not slow each other
+/// The newest stamp of a shard, on a separate cache line: two threads in neighbouring shards must not slow each other
 /// down.
 #[repr(align(64))]
 #[derive(Default)]
@@ -127,15 +127,15 @@ pub(crate) struct LiveTable {
     newest: Box<[NewestStamp]>,
     /// The first shard that the next call of [`Self::shrink_some_shards`] checks.
     next_to_shrink: AtomicUsize,
-    /// The number of buckets of all shards, some of which always stay empty.
+    /// The number of buckets of all shards. Some of them always stay empty.
     buckets: AtomicUsize,
     /// A bit for the slot of each device whose blocks made shards grow.
     devices: AtomicU64,
-    /// The number of blocks for which there was no room.
+    /// The number of blocks that did not fit.
     untracked: AtomicU64,
 }
 
-/// An entry of the map, whose shard is locked.
+/// An entry of the map. Its shard is locked.
 type LockedEntry<'a> = Entry<'a, Key, LiveEntry, RegionHasher>;
 
 /// The result of inserting a block.
@@ -148,13 +148,14 @@ pub(crate) struct InsertResult {
     pub(crate) is_tracked: bool,
 }
 
-/// For each further device, the table has room for a fraction of the first device's blocks: one in this many.
+/// For each further device, the table has room for the first device's number of blocks divided by this.
 const DEVICE_SHARE: u64 = 16;
 
 /// Returns the maximum number of buckets for this number of `blocks` of the first device and the blocks of `more`
-/// devices. The number of buckets of a shard is a power of two; an eighth stays empty, and it may just have doubled.
+/// further devices. The number of buckets of a shard is a power of two. An eighth of them stays empty, and the number
+/// may just have doubled.
 fn max_buckets(blocks: u64, more: u64) -> u64 {
-    /// So that a small number of blocks fits even if they all lie in few shards.
+    /// Enough for a small number of blocks to fit even if they all lie in few shards.
     const MIN_BUCKETS: u64 = 64 * SHARDS as u64;
     let blocks = blocks.saturating_add((blocks / DEVICE_SHARE).saturating_mul(more));
     (blocks.saturating_mul(16) / 7).max(MIN_BUCKETS)
@@ -182,7 +183,7 @@ impl LiveTable {
         }
     }
 
-    /// Returns the shard to which `key` belongs.
+    /// Returns the shard that `key` belongs to.
     #[inline(always)]
     fn shard(&self, key: &Key) -> usize {
         // The same computation as in the map, without the rest of the hash.
@@ -263,7 +264,7 @@ impl LiveTable {
         Ok(entry)
     }
 
-    /// Counts a block for which there was no room.
+    /// Counts a block that did not fit.
     #[cold]
     fn count_untracked(&self, device: DeviceId) {
         self.untracked.fetch_add(1, Ordering::Relaxed);
@@ -300,8 +301,8 @@ impl LiveTable {
         Some(([segment, block.ticks], replaced))
     }
 
-    /// Removes the block of a segment that is about to be freed, if it `has_block`. Returns the stamps of the frees of
-    /// the block and of the segment, and the block.
+    /// Removes the block of a segment that is about to be freed, if the segment `has_block`. Returns two stamps, for the
+    /// free of the block and for the free of the segment, and the removed block.
     #[cfg(feature = "cuda")]
     pub(crate) fn remove_segment(
         &self,
@@ -324,7 +325,7 @@ impl LiveTable {
         })
     }
 
-    /// Removes a block that is about to be freed. Returns its stamp, and the table's entry for it.
+    /// Removes a block that is about to be freed. Returns the stamp of the free, and the block's entry if it had one.
     #[inline(always)]
     pub(crate) fn remove(
         &self,
@@ -337,8 +338,8 @@ impl LiveTable {
         (self.stamp(&key, newest_of_thread), entry.take())
     }
 
-    /// Changes a block in place, as when its free was requested but is not complete. Returns the stamp, and a copy of
-    /// the block before the change.
+    /// Changes a block in place, for instance when its free was requested but is not complete. Returns the stamp, and a
+    /// copy of the block as it was before.
     pub(crate) fn update(
         &self,
         device: DeviceId,
@@ -369,7 +370,7 @@ impl LiveTable {
         }
     }
 
-    /// Returns the number of blocks for which there was no room.
+    /// Returns the number of blocks that did not fit.
     pub(crate) fn untracked(&self) -> u64 {
         self.untracked.load(Ordering::Relaxed)
     }
@@ -385,8 +386,8 @@ impl LiveTable {
     }
 
     /// Shrinks some of the shards, if they no longer need their capacity: as blocks are freed and allocated elsewhere,
-    /// each shard would otherwise keep the largest capacity that it ever needed. Called once per chunk; after 64 calls
-    /// all shards were visited. Never waits.
+    /// each shard would otherwise keep the largest capacity that it ever needed. Called once per chunk; 64 calls visit all
+    /// shards. Never waits.
     #[cold]
     pub(crate) fn shrink_some_shards(&self) {
         const SHARDS_PER_CALL: usize = 8;
@@ -483,7 +484,7 @@ mod tests {
     #[test]
     fn blocks_of_a_shard_have_different_slots() {
         let hash = |address| RegionHasher::default().hash_one(Key { address, device: DeviceId::HOST });
-        // For any distance between blocks, the bits that choose a slot vary, and so do those of the tag.
+        // For any distance between blocks, the bits that choose a slot vary, and so do the bits of the tag.
         for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
             let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
             let low: HashSet<u64> = hashes.iter().map(|hash| hash % 4096).collect();

@@ -1,8 +1,8 @@
-//! Moments that the program marks ([`mark`]): where one of its steps, requests or other intervals ends and the next
-//! begins. Reports show the memory that each interval left behind.
+//! Moments that the program marks ([`mark`]). At each mark, a step, request or other interval of the program ends and the
+//! next one begins. Reports show the memory that each interval left behind.
 //!
 //! The newest 65,536 marks are kept, protected by a separate lock that is held while one row is copied; the file of a
-//! stream also contains the earlier ones. Marks are stamped like events (greater than the thread's newest stamp).
+//! stream also contains the earlier marks. Marks are stamped like events (greater than the thread's newest stamp).
 
 use super::clock;
 use super::fork::ForkCell;
@@ -33,7 +33,7 @@ struct Log {
     /// Has capacity for all rows that are kept, so that it never grows. The row with number `n` is at `n % max_rows`.
     rows: Vec<LoggedMark>,
     max_rows: usize,
-    /// The number of rows that were ever added.
+    /// The total number of rows added so far.
     count: u64,
 }
 
@@ -122,7 +122,7 @@ pub(super) fn between(since: u64, moment: u64) -> Marks {
     marks
 }
 
-/// Returns the marks after the first `seen`, and the number of marks now.
+/// Returns the marks after the first `seen`, and the number of marks so far.
 pub(super) fn since(seen: u64) -> (Marks, u64) {
     let (rows, left_out) = copy_since(seen);
     let now = seen + left_out + rows.len() as u64;

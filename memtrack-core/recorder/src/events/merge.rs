@@ -1,5 +1,5 @@
-//! Merges the events of many chunks. The stamps within a chunk only increase, so that only chunks that overlap in time
-//! must be sorted together: the events of a single-threaded program are copied once, one chunk at a time.
+//! Merges the events of many chunks. The stamps within a chunk only increase, so only chunks that overlap in time must
+//! be sorted together: the events of a single-threaded program are copied once, one chunk at a time.
 
 use super::chunk::Chunk;
 use super::settings;
@@ -7,7 +7,7 @@ use memtrack_model::event::Event;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of a chunk's events: those that existed when the range was created, not those pushed since.
+/// A range of a chunk's events. Events pushed after the range was created do not belong to it.
 pub(super) struct Run {
     chunk: Arc<Chunk<Event>>,
     rows: Range<usize>,
@@ -16,8 +16,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns the events of a chunk stamped `since..=moment`, and those stamped later; `None` instead of an empty
-    /// range.
+    /// Returns the range of a chunk's events stamped `since..=moment`, and the range of later events; `None` instead of an
+    /// empty range.
     pub(super) fn split(chunk: Arc<Chunk<Event>>, since: u64, moment: u64) -> (Option<Self>, Option<Self>) {
         let len = chunk.len();
         let from = chunk.partition_point(len, |event| event.ticks < since);

@@ -1,6 +1,6 @@
 //! The recorder: receives alloc and free events from any thread and keeps the newest events, the live blocks, and exact
 //! sums. This module is the interface for allocators that report to the recorder; the host heap's allocator and the
-//! CUDA hooks use it, too.
+//! CUDA hooks also use it.
 //!
 //! While nothing is monitored, a report costs only a load and a branch. Report a free **before** the memory is freed
 //! and an allocation **after** it was obtained: another thread may receive the same address in between.
@@ -94,10 +94,10 @@ use segments::Segments;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The process's only recorder; a forked child creates its own.
+/// The process's only recorder. A forked child creates a new one.
 pub static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 
-/// Returns the number of blocks in the live table. Visits each shard: a microsecond or two.
+/// Returns the number of blocks in the live table. Visits each shard, which takes a microsecond or two.
 pub(crate) fn live_blocks() -> u64 {
     RECORDER.get().live.len() as u64
 }
@@ -116,22 +116,22 @@ pub struct Recorder {
     store: Mutex<Store>,
     /// The stream, locked by the thread that writes it; never locked while the store is locked.
     target: streaming::TargetLock,
-    /// Whether the stream was given up because writes to its disk did not complete.
+    /// Whether the stream was abandoned because writes to its disk did not complete.
     stalled: AtomicU8,
     stream_thread: stream_thread::StreamThread,
     /// The total capacity, in events, of the chunks that are being filled.
     filling_events: AtomicU64,
-    /// The lowest device that was omitted because there were too many, until it is reported.
+    /// The lowest device that was omitted because there are too many devices; [`NONE_OMITTED`] again once it is reported.
     lowest_omitted: AtomicU16,
 }
 
-/// No device was omitted: the number of the heap, which never is.
+/// The value if no device was omitted: the number of the host heap, which is never omitted.
 const NONE_OMITTED: u16 = DeviceId::HOST.0;
 
 /// The full chunks, including those that wait for the stream. Locked only briefly.
 struct Store {
     rings: [Ring; DEVICE_SLOTS],
-    /// Set while a snapshot is taken: no chunk is dropped then.
+    /// Set while a snapshot is taken, so that no chunk is dropped.
     keeps_all: bool,
     /// Present while a stream is open.
     queue: Option<streaming::Queue>,
@@ -200,14 +200,14 @@ impl Recorder {
         }
     }
 
-    /// Notes a device that is omitted because there are too many. Called inside a hook, where nothing may be printed:
-    /// the device is reported at the end.
+    /// Notes a device that is omitted because there are too many devices. Called inside a hook, where nothing may be
+    /// printed, so the device is reported at the end.
     #[cold]
     fn note_omitted_device(&self, device: DeviceId) {
         self.lowest_omitted.fetch_min(device.0, Ordering::Relaxed);
     }
 
-    /// Returns the message about devices that were omitted; `None` if there are none, or if this was called before.
+    /// Returns the message about devices that were omitted; `None` if none was omitted since the last call.
     fn omitted_devices_message(&self) -> Option<String> {
         let lowest = self.lowest_omitted.swap(NONE_OMITTED, Ordering::Relaxed);
         let device = (lowest != NONE_OMITTED).then_some(DeviceId(lowest))?;
@@ -301,9 +301,9 @@ pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, si
 /// of `device_total_bytes` (0 if unknown). Call this when all retries have failed and before the error is returned.
 ///
 /// After the event is recorded, a dump is written if [`Options::dump_on_oom`] requests it, and then the observers of
-/// [`attach_out_of_memory_observer`] are called on this thread, also while nothing is monitored. So the caller must
-/// hold no lock that they may need. This function never panics. If an observer itself runs out of memory, the nested
-/// call only records the event.
+/// [`attach_out_of_memory_observer`] are called on this thread, even while nothing is monitored. So the caller must
+/// hold no lock that an observer may need. This function never panics. If an observer itself runs out of memory, the
+/// nested call only records the event.
 #[cold]
 pub fn record_oom(
     device: DeviceId,
@@ -316,7 +316,7 @@ pub fn record_oom(
     oom::report(&OutOfMemory::new(device, stream, requested_bytes, device_free_bytes, device_total_bytes));
 }
 
-/// Returns the total memory of the tables that can report their size.
+/// Returns the total memory of the tables that can report their size, in bytes.
 pub(crate) fn table_bytes() -> usize {
     if !RECORDER.is_made() {
         return 0;

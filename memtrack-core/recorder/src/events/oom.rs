@@ -33,9 +33,9 @@ pub struct OutOfMemoryObserver {
     id: u64,
 }
 
-/// Calls `observer` whenever an allocator reports with [`record_oom`](super::record_oom) that memory ran out: on the
-/// thread that ran out, after the event was recorded and before the allocator returns its error. Counterpart of
-/// `torch._C._cuda_attachOutOfMemoryObserver`.
+/// Calls `observer` whenever an allocator reports with [`record_oom`](super::record_oom) that memory ran out. The call is
+/// made on the thread that ran out of memory, after the event was recorded and before the allocator returns its error.
+/// Counterpart of `torch._C._cuda_attachOutOfMemoryObserver`.
 ///
 /// Observers are called in the order in which they were attached, whether or not anything is monitored. An observer may
 /// allocate, dump a snapshot, and attach and detach observers; while it runs, it is not called again on its thread. If
@@ -78,7 +78,7 @@ impl OutOfMemoryObserver {
             place.map(|place| observers.remove(place))
         };
         // The closure belongs to the program and may do anything when it is dropped, so the lock must be released
-        // before.
+        // first.
         drop(detached);
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn report(oom: &OutOfMemory) {
         let observers = OBSERVERS.get().read().unwrap_or_else(PoisonError::into_inner);
         observers.iter().map(|(_, observer)| Arc::clone(observer)).collect()
     };
-    // The observers, including their drop, belong to the program; the list belongs to memtrack.
+    // Calling and dropping the observers runs code of the program, outside of memtrack; the list belongs to memtrack.
     for observer in observers.drain(..) {
         catch_panic("an observer of out of memory", move || observer(oom));
     }
@@ -126,8 +126,8 @@ pub(super) fn report(oom: &OutOfMemory) {
     drop(observers);
 }
 
-/// Reports that the host heap refused a request: prints what holds its memory. No dump is written and no observer is
-/// called, because there would be no memory for that. Never panics.
+/// Reports that the host heap refused a request: prints what holds the heap's memory. No dump is written and no observer
+/// is called, because there would be no memory for that. Never panics.
 #[cold]
 pub(crate) fn report_heap_refusal(requested_bytes: u64) {
     if reentry::is_inside() {
@@ -177,7 +177,7 @@ fn dump(oom: &OutOfMemory) {
 fn catch_panic(what: &str, act: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
         print(format_args!("{what} panicked; the program goes on"));
-        // Not dropped, because its destructor could panic as well.
+        // Not dropped, because its destructor could also panic.
         std::mem::forget(payload);
     }
 }

@@ -5,7 +5,7 @@
 //! so the lines of a thread are in order, and threads rarely contend. Lines are stamped like events (greater than the
 //! thread's newest stamp), so that both can be merged. While a lock is held, bytes are copied and nothing is allocated.
 //! When all pieces together have reached the bound, further lines are only counted: the first lines (the parameters)
-//! are kept because they are needed to understand the later ones.
+//! are kept because they are needed to understand the later lines.
 
 use super::clock;
 use super::fork::ForkCell;

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The time until the operation is allowed again, relative to its duration: it may take a fiftieth of the time.
+/// The time until the operation is allowed again, relative to its duration: the operation may take a fiftieth of the
+/// program's time.
 const REST_FACTOR: u32 = 50;
 
 /// A rate limit for an operation.
@@ -29,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expensive_operation_rests_long() {
+    fn an_expensive_operation_is_not_due_again_soon() {
         let mut pace = Pace::default();
         assert!(pace.is_due());
         pace.done(Duration::from_secs(10));

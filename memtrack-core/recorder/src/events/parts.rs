@@ -6,8 +6,8 @@
 //! stamps of its blocks show, address by address, which events it already contains (docs/FILES.md). So any thread can
 //! begin a part, even in a forked child. All queued chunks are written to the new part before it takes its place: if a
 //! block was freed while the table was read, the part that lacks the block then contains its free. With a bound of less
-//! than 64 MiB, fewer chunks may wait. Each part repeats all tables, so its size is an eighth of the bound, or twice
-//! its head if that is more.
+//! than 64 MiB, fewer chunks may be queued. Each part repeats all tables, so its size is an eighth of the bound, or
+//! twice the size of its head if that is more.
 
 use crate::guarded_file::{GuardedFile, Identity, identity, is_locked, try_lock, unlock};
 use memtrack_file::part::{is_unfinished, older_parts, part_numbers, part_path};
@@ -93,17 +93,17 @@ impl PartFile {
     }
 
     /// Creates the next part, which has a temporary name until it [takes its place](Self::take_place). From now on the
-    /// next part removes older ones.
+    /// next part, not this one, removes older parts.
     ///
     /// # Errors
-    /// Fails when the file cannot be created, or the previous part is not at `path` any more.
+    /// Fails when the file cannot be created, or when the previous part is no longer at `path`.
     pub fn next(&mut self, path: &Path) -> io::Result<Self> {
         if !self.is_at(path) {
             return Err(io::Error::other("the file was moved or replaced"));
         }
         let file = memtrack_file::create_file(&new_part_path(path))?;
         file.set_permissions(fs::metadata(path)?.permissions())?;
-        // The lock marks the recording as in use, like that of the previous part.
+        // The lock marks the recording as in use, like the lock of the previous part.
         try_lock(&file);
         let mut next = Self { file: GuardedFile::new(file)?, older: self.older.take() };
         if let Some(older) = &mut next.older {
@@ -161,7 +161,7 @@ impl Write for PartFile {
     }
 }
 
-/// The file to which a stream is written.
+/// The file that a stream is written to.
 pub(super) struct Destination {
     pub(super) file: File,
     pub(super) path: PathBuf,
@@ -170,9 +170,9 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Opens and truncates the file at `path`: a finished recording or any other file there is replaced. An unfinished
-    /// recording is all that is left of an earlier run, and a recording in use belongs to another process: such a file
-    /// is kept, and the stream gets a new file beside it.
+    /// Opens and truncates the file at `path`: a finished recording or any other file there is replaced. Two kinds of
+    /// files are kept, and the stream gets a new file beside them: an unfinished recording, which is all that is left of
+    /// an earlier run, and a recording that another process is using.
     ///
     /// # Errors
     /// Fails when no file can be created.
@@ -232,7 +232,7 @@ impl KeepReason {
     }
 }
 
-/// Opens, locks and truncates the file at `path`; returns why not if the file must not be replaced.
+/// Opens, locks and truncates the file at `path`, or returns the reason the file must not be replaced.
 fn open_or_keep(path: &Path) -> io::Result<Result<File, KeepReason>> {
     match memtrack_file::create_new_file(path) {
         Ok(file) if try_lock(&file) && is_at(&file, path)? => return Ok(Ok(file)),
@@ -254,8 +254,7 @@ fn open_or_keep(path: &Path) -> io::Result<Result<File, KeepReason>> {
             unlock(&file);
             return Ok(Err(KeepReason::InUse));
         }
-        // The older parts of the finished recording that is replaced, which lists them, are removed; a file that cannot
-        // be removed only takes up space.
+        // Remove the older parts that the replaced recording lists. A part that cannot be removed only takes up space.
         older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
         file.set_len(0)?;
     }
@@ -276,7 +275,7 @@ fn is_unfinished_at(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns a number for a stream's first part such that no existing file has the name of that part or of a later one.
+/// Returns a number for a stream's first part. No existing file has the name of a part with this or a higher number.
 pub fn free_number(path: &Path) -> u64 {
     part_numbers(path).into_iter().max().map_or(1, |most| most + 1)
 }

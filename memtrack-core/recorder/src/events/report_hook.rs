@@ -1,10 +1,10 @@
-//! Prints to the program's stderr what holds the memory: when memory runs out, before anything else, and at a dump. The
-//! report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
-//! often, and within which limits the report is printed.
+//! Prints a report of what holds the memory to the program's stderr, both when memory runs out (before anything else
+//! happens) and at a dump. The report is formatted by a function that a higher layer registers ([`set_formatter`]); this
+//! module decides when, how often, and within which limits the report is printed.
 //!
 //! First comes a line that needs neither memory nor locks, since the program may end at any moment. Then, if there is
-//! memory for it, the report follows: it is made from a snapshot without events, whose functions are symbolized for
-//! [`SYMBOL_TIME`] at most. It is made after the hook and while no lock is held; the session's lock is waited for only
+//! memory for it, the report follows. It is made from a snapshot without events, and symbolizing its functions takes at
+//! most [`SYMBOL_TIME`]. It is made after the hook and while no lock is held. It waits for the session's lock only
 //! briefly, because a thread that runs out of memory may hold locks of the dynamic linker or of the program that other
 //! threads wait for.
 
@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The number of out-of-memory reports that are always printed; later ones may take a fiftieth of the time.
+/// The number of out-of-memory reports that are always printed. Later reports may take a fiftieth of the program's time.
 const UNTHROTTLED_REPORTS: u64 = 3;
 /// The maximum time for symbolizing functions.
 pub const SYMBOL_TIME: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ const MAX_SCOPES: usize = 256;
 pub struct ReportContext<'a> {
     /// The request that failed, if memory ran out.
     pub refused: Option<&'a OutOfMemory>,
-    /// The moment, in ticks, since which growth is reported, and its name; `None` if the formatter chooses.
+    /// The moment from which growth is reported, in ticks, and its name; `None` if the formatter chooses the moment.
     pub since: Option<(u64, &'static str)>,
 }
 
@@ -108,7 +108,7 @@ fn report(oom: &OutOfMemory, timeout: Duration, has_room: impl FnOnce() -> bool)
         (None, _) => print_largest_scopes(oom.device),
         _ => {}
     }
-    // So that the events up to here are in the file, even if the program ends now.
+    // Write the events so far to the file, in case the program ends now.
     if oom.device.is_accelerator() {
         RECORDER.get().stream_all_chunks_within(STREAM_TIMEOUT);
     }
@@ -120,8 +120,8 @@ fn report(oom: &OutOfMemory, timeout: Duration, has_room: impl FnOnce() -> bool)
     }
 }
 
-/// Decides whether to report now that memory ran out: if so, returns how often that was not reported since the last
-/// report.
+/// Decides whether to report now that memory ran out. If so, returns the number of times since the last report that this
+/// was not reported.
 fn begin_report(timeout: Duration) -> Option<u64> {
     let mut session = lock_session_within(timeout)?;
     let running = session.as_mut().filter(|running| running.options.reports_on_oom())?;

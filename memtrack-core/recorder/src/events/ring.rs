@@ -15,7 +15,7 @@ pub(crate) const CHUNK_EVENTS: u32 = 4096;
 struct FullChunk {
     first_ticks: u64,
     last_ticks: u64,
-    /// The number of events that belong to the running session: the first ones may be older.
+    /// The number of events that belong to the running session. The first events of the chunk may be older.
     counted: u64,
     events: Arc<Chunk<Event>>,
 }
@@ -32,8 +32,8 @@ pub(crate) struct Ring {
 pub(crate) struct DroppedChunks(Vec<Arc<Chunk<Event>>>);
 
 impl DroppedChunks {
-    /// The maximum number of chunks dropped at once: as many of the smallest chunks as a large one replaces. If more
-    /// must be dropped, because none were while a snapshot was taken, the rest follow with the next chunk.
+    /// The maximum number of chunks dropped at once: as many of the smallest chunks as a large one replaces. If more must
+    /// be dropped, because none were dropped while a snapshot was taken, the rest are dropped when the next chunk is added.
     const MAX_CHUNKS: usize = (CHUNK_EVENTS / FIRST_CHUNK_EVENTS) as usize + 1;
 
     /// Allocates the memory for the list; called before the ring is locked.
@@ -65,7 +65,7 @@ impl Ring {
         RingMemory(VecDeque::with_capacity(chunks))
     }
 
-    /// Moves the chunks to `memory` if that is larger. Afterwards `memory` is the one to free.
+    /// Moves the chunks to `memory` if that is larger. Afterwards `memory` is the memory to free.
     pub(crate) fn grow(&mut self, memory: &mut RingMemory) {
         if memory.0.capacity() > self.chunks.capacity() {
             std::mem::swap(&mut self.chunks, &mut memory.0);
@@ -73,7 +73,7 @@ impl Ring {
         }
     }
 
-    /// Adds a full chunk, for which there must be room; its events before the tick `since` are not counted. Moves the
+    /// Adds a full chunk. The ring must have room for it. Its events before the tick `since` are not counted. Moves the
     /// chunks beyond the bound to `dropped`.
     pub(crate) fn push(
         &mut self,

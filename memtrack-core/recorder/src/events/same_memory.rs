@@ -1,8 +1,8 @@
-//! Distinguishes a process that has a copy of the recorder's memory from the process to which the recorder belongs. In
-//! children of `fork` a handler is called ([`super::fork`]), but not in those of `_Fork` and `clone`: they would write
-//! to their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as its parent's.
+//! Distinguishes a process that has a copy of the recorder's memory from the process that the recorder belongs to. A
+//! handler is called in children of `fork` ([`super::fork`]), but not in children of `_Fork` and `clone`, which would
+//! write to their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as its parent's.
 //!
-//! **How is a copy recognised without a handler?** By a page that the kernel zeroes in copies (`MADV_WIPEONFORK`).
+//! **How is a copy recognized without a handler?** By a page that the kernel zeroes in copies (`MADV_WIPEONFORK`).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,8 +22,7 @@ static IS_WIPED_ON_FORK: AtomicBool = AtomicBool::new(false);
 pub(super) struct SameMemory(());
 
 impl SameMemory {
-    /// Marks the memory of the calling process, which is not a copy, or is a child in which the fork handler was
-    /// called.
+    /// Marks the memory of the calling process. The process is not a copy, or the fork handler was called in it.
     pub(super) fn new() -> Self {
         PAGE.0[0].store(MARKED, Ordering::Relaxed);
         IS_WIPED_ON_FORK.store(request_wipe_on_fork(), Ordering::Release);
@@ -51,8 +50,8 @@ pub(super) fn mark_child() {
 /// Makes the system zero the page in copies of the process; returns false if the system cannot.
 #[cfg(target_os = "linux")]
 fn request_wipe_on_fork() -> bool {
-    // SAFETY: `sysconf` only queries a number; the advice applies to a page that contains nothing else, if pages have
-    // that size.
+    // SAFETY: `sysconf` only queries a number. The advice is given only if pages have `PAGE_BYTES`, so it applies to a
+    // page that contains nothing else.
     unsafe {
         libc::sysconf(libc::_SC_PAGESIZE) == PAGE_BYTES as libc::c_long
             && libc::madvise((&raw const PAGE).cast_mut().cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) == 0

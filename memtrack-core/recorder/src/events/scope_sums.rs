@@ -4,12 +4,12 @@
 //!
 //! There is one row of two atomics per device and scope. Several threads may add to the same row, with locked
 //! instructions, but only those that have allocated since their last scope change do. A collector adds the allocations
-//! in scopes that are still current: exactly for its own thread and for all threads whose scope does not change
-//! meanwhile; for the others, the blocks since their last scope change may be missing.
+//! in scopes that are still current. The sums are exact for the collector's thread and for all threads whose scope does
+//! not change meanwhile; for other threads, the blocks since their last scope change may be missing.
 //!
 //! **What does it cost?** Two locked additions when the scope of a thread that has allocated changes, and 1 MiB of
-//! address space per device, of which only the pages in use take memory. During a change the thread is marked as
-//! active, as in a hook, so that sessions begin and end between changes.
+//! address space per device. Only the pages in use take memory. During a change the thread is marked as active, as in a
+//! hook, so that sessions begin and end between changes.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ struct ScopeCounters([AtomicU64; 2]);
 
 /// The rows of a device, by [`row_of`].
 enum Table {
-    /// 1 MiB of address space, of which only the pages in use take memory.
+    /// 1 MiB of address space. Only the pages in use take memory.
     Private(Zeroed<ScopeCounters>),
     /// In pages of shared memory.
     #[cfg(target_os = "linux")]
@@ -114,7 +114,7 @@ mod shared {
     }
 }
 
-/// Returns the device slot and the scope of a row, whose number counts from the first row of all devices.
+/// Returns the device slot and the scope of a row. Row numbers continue from one device slot to the next.
 #[cfg(target_os = "linux")]
 pub(crate) fn scope_of_row(number: u64) -> (usize, ScopeId) {
     let (slot, row) = (number as usize / SCOPE_IDS, number as usize % SCOPE_IDS);
@@ -129,7 +129,7 @@ fn row_of(scope: ScopeId) -> usize {
     (id << 2 | id >> 14) % SCOPE_IDS
 }
 
-/// Adds to the sums of a scope, modulo 2^64, so that negative amounts can be added, too.
+/// Adds to the sums of a scope, modulo 2^64, so that negative amounts can also be added.
 #[inline]
 pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
     let Some(ScopeCounters([bytes_sum, blocks_sum])) = TABLES[slot].get().row(slot, row_of(scope)) else {
@@ -153,7 +153,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Returns the sums of all scopes now, including open ones.
+/// Returns the current sums of all scopes, including the open scopes.
 pub(super) fn all() -> ScopeSums {
     let ticks = clock::ticks();
     let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();
@@ -184,12 +184,13 @@ pub(super) fn all() -> ScopeSums {
     ScopeSums { ticks, folded: scope::folded(), rows }
 }
 
-/// The number of updates of the stream thread between two writes of the sums: five seconds, …
+/// The minimum number of updates of the stream thread between two writes of the sums: five seconds.
 const UPDATES_BETWEEN_SUMS: usize = 10;
-/// … and one more update per this many rows, so that the sums of many scopes do not fill the disk.
+/// For each group of this many rows, the next write waits one more update, so that the sums of many scopes do not fill
+/// the disk.
 const ROWS_PER_UPDATE: usize = 1000;
 
-/// The schedule for writing the sums to the stream, so that the recording of a killed program has recent ones.
+/// The schedule for writing the sums to the stream, so that the recording of a killed program has recent sums.
 #[derive(Default)]
 pub(super) struct WriteSchedule {
     updates_left: usize,

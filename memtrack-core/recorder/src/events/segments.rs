@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A segment and who reported it.
+/// A segment, and whether the driver's hook or a pool reported it.
 #[derive(Clone, Copy)]
 pub(super) struct HeldSegment {
     pub(super) segment: Segment,
@@ -20,7 +20,7 @@ pub(super) struct HeldSegment {
     pub(super) is_block: bool,
 }
 
-/// The table has room for one segment per this many blocks that may be tracked.
+/// The table has room for one segment per this many blocks that can be tracked.
 const BLOCKS_PER_SEGMENT: u64 = 8;
 
 /// Returns the maximum number of segments for this maximum number of live blocks.
@@ -28,10 +28,10 @@ pub(super) fn max_segments(live_blocks: u64) -> usize {
     usize::try_from(live_blocks / BLOCKS_PER_SEGMENT).unwrap_or(usize::MAX)
 }
 
-/// The maximum memory per segment: nodes of the map are at least half full, and usually two thirds.
+/// The maximum memory per segment, in bytes: nodes of the map are at least half full, and usually two-thirds full.
 const SEGMENT_BYTES: usize = 2 * size_of::<((DeviceId, u64), HeldSegment)>();
 
-/// Returns the maximum memory of the segments.
+/// Returns the maximum memory of the segments, in bytes.
 #[cfg(test)]
 pub(super) fn max_bytes(live_blocks: u64) -> usize {
     max_segments(live_blocks) * SEGMENT_BYTES
@@ -41,7 +41,7 @@ pub(super) fn max_bytes(live_blocks: u64) -> usize {
 #[derive(Default)]
 pub(super) struct Segments {
     held: Mutex<BTreeMap<(DeviceId, u64), HeldSegment>>,
-    /// The number of segments that also count as blocks: usually none, and then a pool's report need not search them.
+    /// The number of segments that also count as blocks. It is usually 0, so that a pool's report need not search them.
     blocks: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl Segments {
         self.lock().len() >= max_segments(settings::max_live_blocks())
     }
 
-    /// Returns the approximate memory of the segments.
+    /// Returns the approximate memory of the segments, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.lock().len() * SEGMENT_BYTES
     }
@@ -121,7 +121,7 @@ impl Segments {
         self.blocks.load(Ordering::Relaxed) != 0
     }
 
-    /// Makes the segment that contains an address no longer count as a block. Returns the segment if it did.
+    /// Makes the segment that contains an address no longer count as a block. Returns the segment if it did so before.
     fn unmark_block(&self, device: DeviceId, address: u64) -> Option<Segment> {
         let mut held = self.lock();
         let (_, around) = held.range_mut(..=(device, address)).next_back()?;
@@ -169,8 +169,8 @@ impl Segments {
 }
 
 impl HookContext {
-    /// Notes that a pool allocates a block at `address`: if the segment that contains it still counts as a block, it no
-    /// longer does from now on.
+    /// Notes that a pool allocates a block at `address`. The segment that contains the address does not count as a block
+    /// from now on.
     #[inline(always)]
     pub(super) fn end_segment_block(self, device: DeviceId, address: u64) {
         if self.recorder.segments.has_blocks() {
@@ -210,7 +210,7 @@ impl HookContext {
         let Some(block) = block else { return };
         let totals = self.thread.state.totals(slot);
         totals.uncount_alloc(block.size_bytes);
-        // The scope did not allocate it, either.
+        // The scope did not allocate the block, either.
         let less = [block.size_bytes, 1].map(u64::wrapping_neg);
         totals.report_growth(less);
         scope_sums::add(slot, block.scope, less[0], less[1]);

@@ -31,7 +31,7 @@ pub(super) struct Session {
     dumps: u64,
     /// Limits further dumps, once the maximum number has been written.
     pub(super) dump_pace: Pace,
-    /// The reports that were printed about what holds the memory.
+    /// The printed reports of what holds the memory.
     pub(super) reports: PrintedReports,
     /// Limits how often a panic that may be caught writes the recording.
     pub(super) panic_pace: Pace,
@@ -60,13 +60,12 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 }
 
 /// Starts recording, or joins the running session. Returns whether the caller is now a monitor of the session and must
-/// call [`stop`]; false only if the options enable nothing and no session runs.
+/// call [`stop`]; false if the options enable nothing and no session runs. If the limit on the process's address space
+/// leaves too little room for a recording, prints a message, records nothing and returns false.
 ///
 /// # Errors
-/// Fails when the stream's file cannot be created, or when the name of the dump has no known format; nothing is
-/// recorded then.
-///
-/// If the limit of the process's address space leaves too little for a recording, a message says so, and nothing is recorded.
+/// Fails when the stream's file cannot be created, or when the name of the dump has no known format. Nothing is recorded
+/// in these cases.
 pub fn start(options: &Options) -> io::Result<bool> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let _inside = reentry::enter();
@@ -103,7 +102,8 @@ pub fn start(options: &Options) -> io::Result<bool> {
     #[cfg(not(target_os = "linux"))]
     let needs_reserve = true;
     if needs_reserve {
-        // The command makes the reports that a program could not make when its memory has run out.
+        // Not needed with shared memory: the command makes the reports that a program cannot make once its memory has
+        // run out.
         reserve::prepare();
     }
     stack::capture::prepare();
@@ -166,7 +166,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
 /// How long the start of a session waits for the stream's lock.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Ends one monitor. The last one ends the session and writes its recording.
+/// Ends one monitor. Ending the last monitor ends the session and writes its recording.
 ///
 /// Returns the recording so far (an empty one if no session ran), and whether it was written.
 pub fn stop() -> (Snapshot, io::Result<()>) {
@@ -199,7 +199,7 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
 }
 
 /// Checks whether there is memory for a snapshot, as far as that can be determined. Always succeeds unless memory has
-/// run out before; on an error, the program continues without the recording.
+/// run out earlier. After an error, the program continues without the recording.
 pub(super) fn has_memory() -> io::Result<()> {
     // For the snapshot's tables, the buffers for writing them, and a margin.
     let wanted_bytes = || 3 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (32 << 20);
@@ -222,7 +222,7 @@ pub(super) fn report_omissions() {
         .for_each(message::print);
 }
 
-/// Switches recording off and waits for the running hooks, so that all data collected next is of the same moment: a
+/// Switches recording off and waits for the running hooks, so that all data collected next is from the same moment: a
 /// stream must not contain an event that is newer than its list of live blocks.
 pub(super) fn end_recording() {
     switch::set(switch::EVENTS | scope::switch_to_turn_off() | switch::HOST | switch::OPERATORS, false);
@@ -236,7 +236,7 @@ fn read_driver() {
     super::driver_readings::read();
 }
 
-/// Returns the recording so far; `None` if no session runs.
+/// Returns the recording so far; `None` if no session runs or there is no memory for a snapshot.
 pub fn snapshot() -> Option<Snapshot> {
     let _no_cancellation = signals::CancellationBlocked::now();
     read_driver();
@@ -246,9 +246,9 @@ pub fn snapshot() -> Option<Snapshot> {
     Some(RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
-/// Returns the recording so far and the path for a dump, because memory ran out. `None` if no session runs, if no dump
-/// is requested, or if `max_dumps` were written and the last one is too recent. The first dump is kept, and the newest
-/// of the later ones.
+/// Returns the recording so far, and the path of the dump to write because memory ran out. `None` if no session runs, if
+/// no dump is requested, if this process may not write a file, or if `max_dumps` were written and the last dump is too
+/// recent. The first dump and the newest of the later dumps are kept.
 pub(super) fn dump_on_oom(max_dumps: u64) -> Option<(Snapshot, PathBuf)> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let mut session = session();
@@ -260,7 +260,7 @@ pub(super) fn dump_on_oom(max_dumps: u64) -> Option<(Snapshot, PathBuf)> {
     Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
 }
 
-/// Returns the path of a dump after `earlier` ones, if `max_dumps` are kept.
+/// Returns the path of the dump that follows `earlier` dumps, if at most `max_dumps` are kept.
 fn dump_path(path: &Path, earlier: u64, max_dumps: u64) -> PathBuf {
     match earlier {
         0 => path.to_owned(),
@@ -373,7 +373,7 @@ pub(super) fn is_streaming_child() -> bool {
 }
 
 /// Returns the stream for a forked child's new recorder, or the error if it could not be created; `None` if the child
-/// needs none.
+/// needs no stream.
 pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
     let options = inherited_options().filter(|options| options.stream)?;
     let path = options.output.as_ref().filter(|_| may_write_file())?;

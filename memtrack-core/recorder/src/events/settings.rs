@@ -9,7 +9,7 @@ use std::sync::atomic::{
 };
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
-/// The context from which on events of allocations have stacks.
+/// The lowest context in which events of allocations have stacks.
 static ALLOCATIONS_FROM: AtomicU8 = AtomicU8::new(Context::Alloc as u8);
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 /// The actions that the options exclude: equal to [`SKIPPED`], except while a snapshot is taken.
@@ -53,14 +53,14 @@ pub(crate) fn events_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::Alloc as u8
 }
 
-/// Returns whether the events of allocations have stacks: also if only live blocks are to have them, and the command, which
-/// writes the recording, knows the blocks from the events.
+/// Returns whether the events of allocations have stacks. With shared memory, they also have stacks if only live blocks
+/// should: the command, which writes the recording, knows the blocks from the events.
 #[inline(always)]
 pub(crate) fn allocations_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= ALLOCATIONS_FROM.load(Relaxed)
 }
 
-/// Returns whether the event of a free has the stack of the free, not that of the allocation.
+/// Returns whether the event of a free has the stack of the free rather than the stack of the allocation.
 #[inline(always)]
 pub(crate) fn frees_keep_own_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::All as u8
@@ -72,8 +72,9 @@ pub(crate) fn skips(action: Action) -> bool {
     SKIPPED.load(Relaxed) & 1 << action as u8 != 0
 }
 
-/// Makes hooks write all events, or only the wanted ones: a collector needs to know which blocks were allocated after
-/// the snapshot's moment. Unwanted events are removed when chunks are read ([`is_wanted`]).
+/// Makes hooks write all events if `all` is set, and otherwise only the wanted events. A collector needs all events to
+/// know which blocks were allocated after the snapshot's moment. Unwanted events are removed when chunks are read
+/// ([`is_wanted`]).
 pub(crate) fn write_all(all: bool) {
     SKIPPED.store(if all { 0 } else { UNWANTED.load(Relaxed) }, Relaxed);
 }
@@ -88,7 +89,7 @@ pub(crate) fn is_wanted(action: Action) -> bool {
     UNWANTED.load(Relaxed) & 1 << action as u8 == 0
 }
 
-/// The code whose frames carry no information, that of the preload library: the first address and one past the last.
+/// The code of the preload library, whose frames carry no information: its first address and one past its last.
 #[cfg(feature = "cuda")]
 static INTERNAL_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -99,7 +100,7 @@ pub fn set_internal_code(code: std::ops::Range<u64>) {
     INTERNAL_CODE[1].store(code.end, Relaxed);
 }
 
-/// Returns a stack (outermost frame first) without the innermost frames that lie in memtrack's own code.
+/// Returns a stack (outermost frame first) without the innermost frames that lie in memtrack's code.
 #[cfg(feature = "cuda")]
 #[inline(always)]
 pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
@@ -111,7 +112,7 @@ pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
     &addresses[..count]
 }
 
-/// Returns the stack unchanged: in a program that links memtrack, its frames are recognized by name.
+/// Returns the stack unchanged: in a program that links memtrack, memtrack's frames are recognized by name.
 #[cfg(not(feature = "cuda"))]
 #[inline(always)]
 pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {

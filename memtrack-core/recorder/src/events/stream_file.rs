@@ -28,7 +28,7 @@ pub(crate) struct Stream {
     written: WrittenRows,
     /// The part being written, if there are parts.
     part: Option<Part>,
-    /// The previous part, until `writer`'s takes its place.
+    /// The previous part, until the part of `writer` takes its place.
     previous: Option<RecordingWriter<PartFile>>,
     /// The size of the current part's head.
     head_bytes: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Stream {
     counts: HashMap<DeviceId, DeviceStatistics>,
     /// The newest stamp that was written.
     newest_ticks: u64,
-    /// For each chunk that was written before it was full: the number of its events that were written.
+    /// The number of events already written from each chunk that was written before it was full.
     partly_written: HashMap<*const Chunk<Event>, usize>,
     /// The generation of the newest list of binaries in the file.
     binaries_seen: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Stream {
     pub(super) number: u32,
 }
 
-/// Which rows of the tables a file already contains.
+/// The rows of the tables that a file already contains.
 struct WrittenRows {
     next_stack: StackId,
     /// All scopes up to this id were written.
@@ -109,13 +109,13 @@ impl Stream {
         })
     }
 
-    /// Returns the generation of the list of binaries in the head of the file; in a forked child, that of the list
-    /// written last.
+    /// Returns the generation of the list of binaries in the head of the file; in a forked child, the generation of the
+    /// list written last.
     pub(super) fn binaries_seen(&self) -> u32 {
         self.binaries_seen
     }
 
-    /// Returns the maximum total size of all parts.
+    /// Returns the maximum total size of all parts, in bytes; `None` if there is no limit.
     pub(super) fn max_bytes(&self) -> Option<u64> {
         self.options.max_bytes
     }
@@ -197,9 +197,9 @@ impl Stream {
     /// Continues in a new file, which begins with all tables and the live blocks. The file has a temporary name until
     /// it [takes its place](Self::take_place).
     ///
-    /// This does not wait for hooks: a block is stamped while its shard is locked, so the live table, read after the
-    /// start moment of the part, contains all blocks stamped up to that moment, except those freed since; and all
-    /// events after it are written to the new file. They must be written before the file takes its place, so that no
+    /// This does not wait for hooks. A block is stamped while its shard is locked, so the live table, which is read after
+    /// the start moment of the part, contains all blocks stamped up to that moment, except those freed since. All events
+    /// after the moment are written to the new file. They must be written before the file takes its place, so that no
     /// file lacks both a block and its free.
     pub(super) fn begin_part(&mut self, recorder: &Recorder) {
         self.take_place();
@@ -219,7 +219,7 @@ impl Stream {
         let mut writer = create_writer(file, &self.options, Some(&next))?;
         let mut written = WrittenRows::default();
         let since = settings::start_ticks();
-        // If these events are skipped, a reader could not know when a block is freed.
+        // If these events are skipped, a reader cannot know when a block is freed.
         let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
         let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
         blocks.retain(|block| block.ticks >= since);
@@ -250,7 +250,7 @@ impl Stream {
     }
 
     /// Calls `write` unless writing has failed before. A failure ends the stream, because a file with a gap would be
-    /// misleading; it is reported later, when no lock is held.
+    /// misleading. The failure is reported later, when no lock is held.
     pub(super) fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if self.is_broken {
             return;
@@ -277,8 +277,8 @@ impl Stream {
     fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
         let modules = binaries_generation();
         if fork::generation() > 0 && modules != self.binaries_seen {
-            // A forked child has no stream thread that would write the list; there, making the list takes no lock of
-            // the dynamic linker.
+            // A forked child has no stream thread that would write the list. In a forked child, making the list does not
+            // take the dynamic linker's lock.
             self.binaries_seen = modules;
             self.writer.modules(&binaries::known_or_loaded())?;
         }
@@ -315,8 +315,8 @@ fn create_writer(
 const STACKS_AT_ONCE: usize = 4096;
 
 impl WrittenRows {
-    /// Writes the rows whose ids are in the events but not in the file. If there are none, this takes no lock and reads
-    /// no table.
+    /// Writes the rows whose ids are in the events but not in the file. If there are no such rows, this takes no lock and
+    /// reads no table.
     fn write_new(
         &mut self,
         recorder: &Recorder,

@@ -1,8 +1,9 @@
-//! The thread that writes a stream: it writes chunks when they are full, so that no thread of the program waits for a
-//! disk; twice a second it also appends the events in chunks that are not full, and other changes.
+//! The thread that writes a stream. It writes chunks when they are full, so that no thread of the program waits for a
+//! disk. Twice a second it also appends the events in chunks that are not full, and other changes.
 //!
 //! **Why a thread of the C library and not of Rust?** The allocations that Rust's threads make before and after their
-//! work would be recorded as the program's, and parking one registers a destructor under the dynamic linker's lock.
+//! work would be recorded as the program's, and parking such a thread registers a destructor under the dynamic linker's
+//! lock.
 
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;
@@ -13,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::time::{Duration, Instant};
 
-/// The interval between updates of a stream. If the program is killed, a device with few events loses those of at most
-/// this interval, unless the thread was not scheduled in time.
+/// The interval between updates of a stream. If the program is killed, a device with few events loses at most the events
+/// of this interval, unless the thread was not scheduled in time.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The state of the stream thread, shared with the recorder.
@@ -23,11 +24,11 @@ pub(super) struct StreamThread {
     /// The number of the stream that the thread writes; 0 when the thread has ended.
     alive: AtomicU32,
     bell: Bell,
-    /// Whether the process exits, so that the thread must finish the recording, and whether it has.
+    /// Whether the process is exiting, so that the thread must finish the recording, and whether it has done so.
     exit: AtomicU8,
 }
 
-/// The process exits.
+/// The process is exiting.
 const EXIT_REQUESTED: u8 = 1;
 /// The recording is finished.
 const EXIT_DONE: u8 = 2;
@@ -38,8 +39,9 @@ impl StreamThread {
         self.bell.ring();
     }
 
-    /// Makes the thread finish the recording, because the process exits, and waits until it has, for `timeout` at most. Takes no
-    /// lock and no memory: `exit` may be called in a signal handler, which may have interrupted the program's allocator.
+    /// Makes the thread finish the recording because the process is exiting, and waits until it has done so, for `timeout`
+    /// at most. Takes no lock and allocates nothing: `exit` may be called in a signal handler, which may have interrupted
+    /// the program's allocator.
     pub(super) fn finish_at_exit(&self, timeout: Duration) {
         let _ = self.exit.compare_exchange(0, EXIT_REQUESTED, Ordering::AcqRel, Ordering::Relaxed);
         self.bell.ring();
@@ -58,7 +60,7 @@ impl StreamThread {
 
 impl Recorder {
     /// Starts the stream thread, which runs until the stream is closed. It also appends the events in chunks that are
-    /// not full, the driver's readings, and the list of binaries when one was loaded. The threads that record do not
+    /// not full, the driver's readings, and the list of binaries when a binary was loaded. The threads that record do not
     /// make that list, because a hook must not wait for the dynamic linker's lock.
     ///
     /// # Errors
@@ -119,7 +121,7 @@ mod thread {
 
     /// Starts the thread with `pthread_create`, for the reasons at the top of this file.
     pub(super) fn begin(number: u32) -> io::Result<()> {
-        /// The default of Rust's threads.
+        /// The default stack size of Rust's threads.
         const STACK_BYTES: usize = 2 << 20;
         // SAFETY: the number is passed as the pointer's bits, and the attributes are a local variable. The thread is
         // detached, so it is never joined.

@@ -1,15 +1,15 @@
 //! Decides which thread writes the stream, and when. Full chunks wait in a queue protected by the store's lock, which
 //! is held only briefly; the stream has a separate lock, which is held while the stream is written. The stream thread
 //! writes full chunks immediately, so that little is lost if the program dies and no thread of the program waits for a
-//! disk. A forked child has no stream thread: there, the thread that fills a chunk writes it, unless another thread is
-//! already writing, which then writes this chunk, too.
+//! disk. A forked child has no stream thread, so the thread that fills a chunk writes it. If another thread is already
+//! writing, that thread also writes this chunk.
 //!
 //! Only a thread that fills chunks faster than they are written waits, for a limited time. The stream's lock is never
 //! taken while the store's is held; errors are stored, and reported while no lock is held.
 //!
-//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for ever. A
+//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can block it for ever. A
 //! thread that fills a chunk puts it into the queue and wakes the stream thread through a futex. It waits only if 64
-//! chunks are in the queue, for 10 s at most; then the stream ends with a message. If the program is killed, the queued
+//! chunks are in the queue, for 10 s at most. After that, the stream ends with a message. If the program is killed, the queued
 //! chunks and those being filled are lost: half a second of events while the disk keeps up, and never more than 64 full
 //! chunks, one more per thread, and the chunks being filled.
 
@@ -36,17 +36,17 @@ const BOUND_BYTES_PER_WAITING: u64 = 1 << 20;
 const MAX_WAITING_IN_CHILD: usize = 2;
 /// How long a thread that fills chunks faster than they are written waits before the stream ends.
 const DISK_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum number of chunks that are written before the stream's lock is briefly released; without a stream thread,
-/// the writing thread then returns to its own work.
+/// The maximum number of chunks that are written before the stream's lock is briefly released. Without a stream thread,
+/// the writing thread then returns to the program's work.
 const MAX_AT_ONCE: usize = 8;
 
-/// Whether the stream was given up because writes to its disk did not complete.
+/// The values of `Recorder::stalled`: whether the stream was abandoned because writes to its disk did not complete.
 pub(super) const NOT_STALLED: u8 = 0;
 const STALLED: u8 = 1;
 const STALL_REPORTED: u8 = 2;
 
-/// The full chunks in the order in which they are written; each stays in the queue until it was written. Protected by
-/// the store's lock; only the thread that holds the stream's lock removes chunks.
+/// The full chunks in the order in which they are written. Each stays in the queue until it has been written. Protected
+/// by the store's lock; only the thread that holds the stream's lock removes chunks.
 pub(super) struct Queue {
     waiting: VecDeque<Arc<Chunk<Event>>>,
     max_waiting: usize,
@@ -107,7 +107,7 @@ pub(super) enum Target {
     ForkedChild,
     /// An open stream.
     Open(Box<Stream>),
-    /// The process is a forked child whose stream could not be created: the reason, until it is reported.
+    /// The process is a forked child whose stream could not be created. Contains the reason until it is reported.
     Failed(Option<String>),
 }
 
@@ -149,12 +149,12 @@ impl Recorder {
         }
     }
 
-    /// Returns how long to wait for the stream's lock, whose holder may be stuck for ever.
+    /// Returns how long to wait for the stream's lock. The thread that holds the lock may be stuck for ever.
     fn lock_timeout(&self) -> Duration {
         if self.stalled.load(Ordering::Relaxed) == NOT_STALLED { DISK_TIMEOUT } else { Duration::ZERO }
     }
 
-    /// Sets the stream to which events are written from now on.
+    /// Sets the stream that events are written to from now on.
     ///
     /// # Errors
     /// Fails when the disk of an earlier stream is still stuck.
@@ -173,10 +173,10 @@ impl Recorder {
     /// Writes the remaining events to the stream and returns it; `None` if there is no stream.
     ///
     /// # Errors
-    /// Fails, once, when a forked child could not create its stream, or the stream was given up.
+    /// Fails, once, when a forked child could not create its stream, or the stream was abandoned.
     pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
         let Some(mut target) = self.target_within(self.lock_timeout()) else {
-            self.give_up_stream();
+            self.abandon_stream();
             return self.report_stall_once();
         };
         self.write_unwritten(&mut target);
@@ -221,7 +221,8 @@ impl Recorder {
         }
     }
 
-    /// Makes sure that waiting chunks are written. If it `must_wait`, this thread waits until enough of them are.
+    /// Makes sure that waiting chunks are written. If the calling thread `must_wait`, it waits until enough chunks are
+    /// written.
     #[cold]
     pub(super) fn stream_full_chunks(&self, must_wait: bool) {
         if !self.stream_thread.is_alive() {
@@ -234,7 +235,7 @@ impl Recorder {
         let start = Instant::now();
         while self.store().queue.as_ref().is_some_and(Queue::must_wait) {
             if start.elapsed() >= DISK_TIMEOUT {
-                return self.give_up_stream();
+                return self.abandon_stream();
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -245,8 +246,8 @@ impl Recorder {
         self.write_waiting(self.target(), MAX_AT_ONCE) == MAX_AT_ONCE
     }
 
-    /// Writes waiting chunks, unless another thread is writing; if it `must_wait`, this thread waits for the other one
-    /// first.
+    /// Writes waiting chunks. If another thread is writing, returns at once, or waits for that thread first if the calling
+    /// thread `must_wait`.
     fn stream_without_thread(&self, must_wait: bool) {
         let mut written = 0;
         loop {
@@ -260,7 +261,7 @@ impl Recorder {
                 None if !must_wait => return,
                 None => match self.target_within(DISK_TIMEOUT) {
                     Some(target) => target,
-                    None => return self.give_up_stream(),
+                    None => return self.abandon_stream(),
                 },
             };
             written += self.write_waiting(target, MAX_AT_ONCE - written);
@@ -270,7 +271,7 @@ impl Recorder {
                 break;
             }
         }
-        // No other thread would print them.
+        // No other thread would print the stream's messages.
         self.print_messages(Duration::ZERO);
     }
 
@@ -303,14 +304,14 @@ impl Recorder {
     }
 
     /// Begins a new part if the current one has grown to `times` the size of a part, and writes all waiting chunks to
-    /// it. Returns whether it did.
+    /// it. Returns whether a new part was begun.
     fn begin_part_if_due(&self, stream: &mut Stream, times: u64) -> bool {
         if !stream.is_part_due(times) {
             return false;
         }
         stream.begin_part(self);
         self.write_chunks(stream, &self.chunks(), |stream| {
-            // Very many events were recorded meanwhile: this part ends at once.
+            // If very many events were recorded meanwhile, this part ends at once.
             if stream.is_part_due(2) {
                 stream.begin_part(self);
             }
@@ -320,7 +321,8 @@ impl Recorder {
         true
     }
 
-    /// Begins a new part if the current one has reached the size of a part: earlier than when full chunks are written.
+    /// Begins a new part if the current one has reached the size of a part. (Writing full chunks begins one only at twice
+    /// that size.)
     pub(super) fn begin_part_early(&self) {
         self.with_stream(|stream| {
             self.begin_part_if_due(stream, 1);
@@ -329,7 +331,7 @@ impl Recorder {
 
     /// Ends the stream, because the disk is stuck and chunks pile up. Only the queue and a flag are changed, because
     /// the stream is locked.
-    fn give_up_stream(&self) {
+    fn abandon_stream(&self) {
         let waiting = self.store().queue.take();
         if waiting.is_some() {
             self.stalled.store(STALLED, Ordering::Relaxed);
@@ -411,7 +413,7 @@ impl Recorder {
             let chunk = chunk.load(Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
-                // under the store's lock, which is held here: so the slot still owns a reference.
+                // under the store's lock, which is held here. So the slot still owns a reference.
                 chunks.partial.push(unsafe {
                     Arc::increment_strong_count(chunk.cast_const());
                     Arc::from_raw(chunk.cast_const())

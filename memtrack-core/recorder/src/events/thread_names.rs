@@ -1,4 +1,4 @@
-//! The names of threads, by id, for reports. When a thread first records, it gets its id and its name is read.
+//! The names of threads, by id, for reports. When a thread first records, it gets an id, and its name is read.
 #![allow(unsafe_code)]
 
 use super::fork::ForkCell;
@@ -31,7 +31,7 @@ struct Names {
     /// The threads by id; the unknown thread comes first. Has capacity for the maximum number of threads, so that it
     /// never grows under the lock.
     threads: Vec<ThreadRow>,
-    /// The number of threads for which there was no room.
+    /// The number of threads that did not fit.
     unnamed: u64,
 }
 
@@ -47,12 +47,12 @@ fn names() -> MutexGuard<'static, Names> {
     NAMES.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the number of threads that are recorded as the unknown one because there were too many.
+/// Returns the number of threads that are recorded as the unknown thread because there were too many threads.
 pub(super) fn unnamed() -> u64 {
     names().unnamed
 }
 
-/// The memory of the names.
+/// The memory of the names, in bytes.
 const BYTES: usize = (MAX_THREADS + 1) * size_of::<ThreadRow>();
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize = BYTES;

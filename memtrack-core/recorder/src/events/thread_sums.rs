@@ -68,9 +68,9 @@ pub fn sums(slot: usize) -> Option<Sums> {
         }
         let mut sums = Sums::default();
         ENDED[slot].add_to(&mut sums);
-        for index in &ACTIVE[..COUNT.load(Ordering::Relaxed)] {
+        for entry in &ACTIVE[..COUNT.load(Ordering::Relaxed)] {
             // SAFETY: the pointer is null or points to a state, which is never freed.
-            if let Some(state) = unsafe { index.load(Ordering::Acquire).as_ref() } {
+            if let Some(state) = unsafe { entry.load(Ordering::Acquire).as_ref() } {
                 state.totals(slot).add_to(&mut sums);
             }
         }
@@ -79,10 +79,10 @@ pub fn sums(slot: usize) -> Option<Sums> {
     })
 }
 
-/// Reads the bytes that all threads have allocated and freed in a slot, in an order that yields strict bounds although
+/// Reads the bytes that all threads have allocated and freed in a slot, in an order that yields strict bounds even though
 /// threads continue meanwhile: first the freed bytes, then the allocated bytes, then the freed bytes again. So at some
-/// moment in between, the live bytes were at least `allocated - freed_last`; and until the next reading, they are at
-/// most the bytes allocated by then minus `freed_first`. Returns `None` while threads start or end.
+/// moment in between, the live bytes were at least `allocated - freed_last`. Until the next reading, the live bytes are
+/// at most the bytes allocated by then minus `freed_first`. Returns `None` while threads start or end.
 pub(crate) fn bounds(slot: usize) -> Option<Bounds> {
     let before = CHANGES.load(Ordering::Acquire);
     if !before.is_multiple_of(2) {
@@ -90,7 +90,7 @@ pub(crate) fn bounds(slot: usize) -> Option<Bounds> {
     }
     let active = &ACTIVE[..COUNT.load(Ordering::Relaxed)];
     // SAFETY: the pointer is null or points to a state, which is never freed.
-    let active = || active.iter().filter_map(|index| unsafe { index.load(Ordering::Acquire).as_ref() });
+    let active = || active.iter().filter_map(|entry| unsafe { entry.load(Ordering::Acquire).as_ref() });
     let sum_of = |part: fn(&Totals) -> u64| {
         let sum = active().fold(part(&ENDED[slot]), |sum, state| sum.wrapping_add(part(state.totals(slot))));
         fence(Ordering::Acquire);

@@ -1,6 +1,6 @@
-//! One [`ThreadState`] per recording thread: its chunks, its sums, and the kit with which it captures stacks. The
-//! states are in a list that only grows and needs no lock; the state of a thread that ends, including its events, is
-//! reused by the next new thread (`current_thread`).
+//! One [`ThreadState`] per recording thread: its chunks, its sums, and the kit that captures its stacks. The states are
+//! in a list that only grows and needs no lock. The state of a thread that ends, including its events, is reused by the
+//! next new thread (`current_thread`).
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
@@ -42,12 +42,12 @@ pub fn device_of(slot: usize) -> DeviceId {
     }
 }
 
-/// What a thread has counted.
+/// The sums of a thread, and its current scope.
 #[repr(C)]
 pub(super) struct ThreadSums {
-    /// By device slot.
+    /// The sums by device slot.
     totals: [Totals; DEVICE_SLOTS],
-    /// The current scope of the thread. Collectors add the thread's growth to its sums.
+    /// The current scope of the thread. Collectors add the thread's growth to the scope's sums.
     scope: AtomicU32,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct ThreadSums {
 pub(crate) struct ThreadLocal {
     /// The bounds of the thread's stack.
     pub(crate) bounds: StackBounds,
-    /// The capture kit, which the thread gets with its first stack, unless too many threads have one.
+    /// The capture kit, which the thread gets when it captures its first stack, unless too many threads have a kit.
     pub(crate) kit: Option<Kit>,
     pub(crate) sampler: Sampler,
     pub(crate) newest_ticks: Cell<u64>,
@@ -66,7 +66,7 @@ pub(crate) struct ThreadLocal {
 #[repr(C, align(64))]
 pub(crate) struct ThreadState {
     pub(crate) countdown: Countdown,
-    /// The thread's sums: the next field, or in shared memory.
+    /// The thread's sums: either `own_sums`, or sums in shared memory.
     sums: AtomicPtr<ThreadSums>,
     own_sums: ThreadSums,
     /// The chunks being filled, by device slot; null before the first event. Replaced only by the owning thread, under the
@@ -74,9 +74,9 @@ pub(crate) struct ThreadState {
     pub(crate) chunks: [AtomicPtr<Chunk<Event>>; DEVICE_SLOTS],
     next: AtomicPtr<ThreadState>,
     pub(super) id: AtomicU32,
-    /// Odd while the thread is inside a hook: then a collector waits until it changes.
+    /// Odd while the thread is inside a hook. A collector that reads an odd number waits until the number changes.
     pub(super) activity: AtomicU64,
-    /// A bit for each slot, except the host's, from whose device the thread has allocated.
+    /// A bit for the slot of each device, except the host, from which the thread has allocated.
     devices: AtomicU64,
     /// The bytes and blocks that the thread allocated outside all accounts while accounts were kept. Never reset.
     pub(crate) unattributed: [AtomicU64; 2],
@@ -109,8 +109,8 @@ impl ThreadState {
 
     #[inline(always)]
     fn sums(&self) -> &ThreadSums {
-        // SAFETY: set when the state is made, to a field of it or to shared memory, both of which exist for ever. In a copy of the
-        // process in which the system has zeroed the state, it is null.
+        // SAFETY: the pointer is set when the state is created, to a field of the state or to shared memory, both of which
+        // exist for ever. In a copy of the process in which the system has zeroed the state, the pointer is null.
         unsafe { self.sums.load(Ordering::Relaxed).as_ref() }.unwrap_or(&self.own_sums)
     }
 
@@ -123,7 +123,7 @@ impl ThreadState {
         }
     }
 
-    /// Returns the slots from whose devices the thread has allocated.
+    /// Returns the slots of the devices from which the thread has allocated.
     #[inline(always)]
     fn used_slots(&self) -> impl Iterator<Item = usize> {
         let mut others = self.devices.load(Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl ThreadState {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         }
         if switch::is_on(switch::SCOPES) {
-            // Makes visible what was written before the switch was turned on: the sums at the start of the session.
+            // Make the values written before the switch was turned on visible: the sums at the start of the session.
             std::sync::atomic::fence(Ordering::Acquire);
             let before = ScopeId(self.sums().scope.load(Ordering::Relaxed));
             for slot in self.used_slots() {
@@ -163,8 +163,8 @@ impl ThreadState {
         }
     }
 
-    /// Returns the bytes and blocks that the thread has allocated in its current scope, and that scope, by slot. The
-    /// result may be slightly off for another thread whose scope changes continually.
+    /// Returns, for each slot, the thread's current scope and the bytes and blocks that the thread has allocated in it.
+    /// The result may be slightly off for another thread whose scope changes continually.
     pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
         const MAX_ATTEMPTS: usize = 100;
         let mut growths = Vec::new();
@@ -245,14 +245,14 @@ fn place(state: ThreadState) -> &'static ThreadState {
     Box::leak(Box::new(state))
 }
 
-/// Returns sums of 0 in shared memory; null if recording does not go there, or if there is no page.
+/// Returns sums of 0 in shared memory; null if recording does not go to shared memory, or if no page is left.
 fn shared_sums() -> *mut ThreadSums {
     #[cfg(target_os = "linux")]
     if crate::shared_memory::is_connected() {
         use crate::shared_memory::{Counter, PageKind, Purpose, arena, count, page_content};
         const { assert!(size_of::<ThreadSums>() <= crate::shared_memory::PAGE_CONTENT_BYTES) };
         if arena().is_none() {
-            // A forked child beyond the limit, or without room for its own memory: it records nothing.
+            // This is a forked child beyond the limit, or without room for separate shared memory. It records nothing.
             switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
             return std::ptr::null_mut();
         }
@@ -265,7 +265,7 @@ fn shared_sums() -> *mut ThreadSums {
 }
 
 /// Adds the sums of a thread, in a page of shared memory, to `sums`. Returns the thread's current scope, and the bytes and
-/// blocks, by device slot, that it has allocated there.
+/// blocks, by device slot, that it has allocated in that scope.
 #[cfg(target_os = "linux")]
 pub(crate) fn add_shared_sums(content: *const u8, sums: &mut [Sums]) -> (ScopeId, Vec<[u64; 2]>) {
     // SAFETY: the caller passes the content of a page of sums, which are atomic; any bytes are valid.
@@ -275,9 +275,9 @@ pub(crate) fn add_shared_sums(content: *const u8, sums: &mut [Sums]) -> (ScopeId
     (ScopeId(of_thread.scope.load(Ordering::Relaxed)), growth)
 }
 
-/// Memory that the system zeroes in copies of the process. A child for which no fork handler was called ([`super::same_memory`])
-/// finds states of zeros there, with which it counts nothing: so it does not add to the sums in shared memory, which are its
-/// parent's.
+/// Memory that the system zeroes in copies of the process. A child for which no fork handler was called
+/// ([`super::same_memory`]) finds its states zeroed, so it counts nothing. Otherwise it would add to its parent's sums in
+/// shared memory.
 #[cfg(target_os = "linux")]
 mod wiped {
     use crate::events::ForkCell;
@@ -290,7 +290,7 @@ mod wiped {
     /// The rest of the newest mapping: its address and its size.
     static REST: ForkCell<Mutex<(usize, usize)>> = ForkCell::new(|| Mutex::new((0, 0)));
 
-    /// Returns memory for a value; `None` if the system has none.
+    /// Returns memory for a value; `None` if the system has no memory left.
     pub(super) fn allocate<T>() -> Option<NonNull<T>> {
         let bytes = size_of::<T>().next_multiple_of(64);
         const { assert!(size_of::<T>() <= MAPPING_BYTES && align_of::<T>() <= 64) };
@@ -310,8 +310,8 @@ mod wiped {
     }
 
     fn map() -> Option<usize> {
-        // SAFETY: the calls map new memory, and request that copies of the process find zeros there. Without that (before Linux
-        // 4.14), only copies that call no fork handler are affected.
+        // SAFETY: the calls map new memory, and request that copies of the process find zeros there. If the request fails
+        // (before Linux 4.14), only copies that call no fork handler are affected.
         unsafe {
             let (access, kind) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -336,7 +336,7 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
     })
 }
 
-/// Makes all threads read the settings again, because a session begins. The session's number must be set before.
+/// Makes all threads read the settings again, because a session begins. The session's number must already be set.
 pub(crate) fn forget_copied_settings() {
     std::sync::atomic::fence(Ordering::SeqCst);
     states().for_each(|state| state.countdown.invalidate());
@@ -351,7 +351,7 @@ pub fn sums(slot: usize) -> Sums {
     })
 }
 
-/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, as a tracker does: also
+/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, such as a tracker. Also
 /// updates the peak of a heap whose blocks are only counted.
 pub fn observed_sums(slot: usize) -> Sums {
     if slot_of(DeviceId::HOST) == Some(slot) {

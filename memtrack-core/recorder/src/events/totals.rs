@@ -1,4 +1,4 @@
-//! Exact sums per thread and device. Only the owning thread writes its sums (with a plain load and store, no locked
+//! Exact sums per thread and device. Only the owning thread writes its sums (with a plain load and store, not a locked
 //! instruction); any thread may add them up.
 
 use memtrack_model::snapshot::Sampling;
@@ -36,9 +36,9 @@ pub struct Sums {
     pub(crate) frees: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) freed_segment_bytes: u64,
-    /// The bytes whose free was requested.
+    /// The bytes of blocks whose free was requested.
     pub(crate) pending_bytes: u64,
-    /// The bytes whose requested free is complete.
+    /// The bytes of blocks whose requested free is complete.
     pub(crate) completed_bytes: u64,
     /// The number of recorded events.
     pub recorded: u64,
@@ -166,7 +166,7 @@ impl Totals {
         add(&self.reported[1], blocks);
     }
 
-    /// Subtracts a counted allocation that turned out not to be one.
+    /// Subtracts a counted allocation that turned out not to be an allocation.
     pub(crate) fn uncount_alloc(&self, size_bytes: u64) {
         add(&self.allocated_bytes, size_bytes.wrapping_neg());
         add(&self.allocations, 1_u64.wrapping_neg());
@@ -182,7 +182,7 @@ impl Totals {
         add(&self.freed_segment_bytes, size_bytes);
     }
 
-    /// Counts a free that was requested and is not complete.
+    /// Counts a free that was requested but is not complete.
     pub(crate) fn count_pending(&self, size_bytes: u64) {
         add(&self.pending_bytes, size_bytes);
     }
@@ -233,7 +233,7 @@ impl Sums {
         }
     }
 
-    /// Returns how many blocks and bytes were counted and not recorded.
+    /// Returns the numbers of blocks and bytes that were counted but not recorded.
     pub fn unrecorded(&self) -> Sampling {
         Sampling {
             unrecorded_blocks: self.allocations.saturating_sub(self.tracked),

@@ -1,11 +1,11 @@
-//! Handles a library that the program unloads: the stacks through its code are completed before other code can be
-//! mapped at its addresses. This `dlclose` calls the C library's and then processes the unloaded binaries. If a call
-//! bypasses it (because the program has another `dlclose`, or because memtrack is in a library), unloaded libraries are
-//! detected when a session starts, when a snapshot is taken, and twice a second while a recording is streamed.
+//! Handles a library that the program unloads: the stacks that contain its code are completed before other code can be
+//! mapped at its addresses. This `dlclose` calls the C library's `dlclose` and then processes the unloaded binaries. If a
+//! call bypasses it (because the program has another `dlclose`, or because memtrack is in a library), unloaded libraries
+//! are detected when a session starts, when a snapshot is taken, and twice a second while a recording is streamed.
 //!
-//! **How does a forked child detect them?** The dynamic linker's lock may be held there for ever, so the child calls
-//! `_dl_find_object` for each binary that it knows. When the table of binaries is replaced, the old one is freed only
-//! after the hooks that may use it have ended.
+//! **How does a forked child detect unloaded libraries?** The dynamic linker's lock may be held for ever in the child, so
+//! the child calls `_dl_find_object` for each binary that it knows. When the table of binaries is replaced, the old table
+//! is freed only after the hooks that may use it have ended.
 #![allow(unsafe_code)]
 
 use super::binaries;

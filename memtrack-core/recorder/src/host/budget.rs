@@ -21,8 +21,8 @@ use memtrack_model::snapshot::Sampling;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// The number of bytes that a small block counts for in addition to its size. By size alone, blocks of a few dozen
-/// bytes would hardly ever be sampled next to those of a few thousand, and the number of blocks, most of which are
-/// tiny, would be known only roughly.
+/// bytes would hardly ever be sampled next to blocks of a few thousand bytes. Most blocks are tiny, so the number of
+/// blocks would be known only roughly.
 const BLOCK_BYTES: u64 = 2048;
 /// The class with the widest interval.
 const MAX_CLASS: u8 = 15;
@@ -50,8 +50,8 @@ const BURST_GROWTH: f64 = 0.25;
 /// processor time earns the budget for them. In the training run of `examples/benches/cost` on two cores, recording
 /// everything takes 5 % of the process's time, but 6 to 7 % of its main thread's.
 const BURST_FACTOR: f64 = 3.0;
-/// The fraction of [`BURST_FACTOR`] times the budget below which the cost of recording every block must be for a
-/// sampling thread to borrow again. This way, the rest of a run is not sampled because of one burst, or because another
+/// A sampling thread may borrow again only if recording every block would cost less than this fraction of
+/// [`BURST_FACTOR`] times the budget. This way, the rest of a run is not sampled because of one burst, or because another
 /// program briefly used the caches.
 const BURST_EASE: f64 = 0.7;
 /// The amount that a thread borrows at a time, in nanoseconds. A thread that samples repays it from its credit.
@@ -130,9 +130,9 @@ pub(super) fn interval(class: u8) -> u64 {
     if class == 0 { 0 } else { interval_of_class(class) }
 }
 
-/// Returns the lowest class allowed by a limit on memory: if the live table contains `live` of at most `bound` blocks, or as many
-/// pages of shared memory are unread. In the last quarter, each further sixteenth of that quarter doubles the interval, so the
-/// table would be full only with terabytes of live memory.
+/// Returns the lowest class that a limit on memory allows if the live table contains `live` of at most `bound` blocks, or
+/// if `live` of at most `bound` pages of shared memory are unread. In the last quarter, each further sixteenth of that
+/// quarter doubles the interval, so the table would be full only with terabytes of live memory.
 pub(crate) fn min_class(live: u64, bound: u64) -> u8 {
     let free_from = bound - bound / 4;
     if live < free_from {
@@ -411,7 +411,7 @@ mod tests {
         class: u8,
     }
 
-    /// Simulates a thread for `milliseconds`, in each of which it allocates `blocks_per_ms(millisecond)` blocks, in
+    /// Simulates a thread for `milliseconds`. In each millisecond, it allocates `blocks_per_ms(millisecond)` blocks, in
     /// batches of sixteen.
     fn simulate(ledger: &mut Ledger, milliseconds: u32, blocks_per_ms: impl Fn(u32) -> u32) -> Outcome {
         let (mut spent_ns, mut blocks, mut recorded) = (0.0, 0.0, 0.0);

@@ -1,9 +1,9 @@
-//! Measures the peak of the host heap while small blocks are only counted. Recorded blocks are not suited to that,
-//! because the highest of many estimates is mostly the one with the largest error. The threads' sums are exact, so they
+//! Measures the peak of the host heap while small blocks are only counted. Recorded blocks are not suited to this,
+//! because the highest of many estimates is usually the one with the largest error. The threads' sums are exact, so they
 //! are added up at certain moments: with each block that is recorded, after each mean gap of bytes if the next sample
 //! is far away, when a tracker reads the sums, and at the end. With several threads, this happens no more often than
-//! every few microseconds. The highest of these sums was certainly reached, and between two observations, no more can
-//! have been live than at the first one plus everything allocated until the second.
+//! every few microseconds. The highest of these sums was certainly reached. Between two observations, the live bytes were
+//! at most those of the first observation plus all bytes allocated until the second.
 //!
 //! The choice of a moment must not depend on the samples, so that the live bytes at that moment can be estimated from
 //! them. If a sampled block triggers an observation, the moment just before the block is therefore used.
@@ -51,7 +51,7 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Resets everything for a new session, all of whose blocks have been recorded so far.
+/// Resets everything for a new session. All its blocks have been recorded so far.
 pub(super) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);
@@ -64,7 +64,7 @@ pub(super) fn clear() {
     UPPER_BOUND.store(0, Ordering::Relaxed);
 }
 
-/// Sets the sums with which a session starts.
+/// Sets the sums that a session starts with.
 pub(crate) fn set_base(sums: &Sums) {
     BASE_ALLOCATED.store(sums.allocated_bytes, Ordering::Relaxed);
     BASE_FREED.store(sums.freed_bytes, Ordering::Relaxed);
@@ -92,7 +92,7 @@ pub(crate) fn begin() {
     IS_OBSERVING.store(false, Ordering::Release);
 }
 
-/// Observes the sums if an observation is due. Its moment is `stamp`, by which all known events have happened.
+/// Observes the sums if an observation is due. Its moment is `stamp`; all known events happened at or before it.
 #[inline(always)]
 pub(crate) fn observe(stamp: u64) {
     if stamp >= NEXT_TICKS.load(Ordering::Relaxed) && !IS_OBSERVING.swap(true, Ordering::Acquire) {

@@ -36,7 +36,7 @@ impl Countdown {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns what remains of the countdown after a block of `size_bytes`. The block is sampled if the result is not
+    /// Returns the rest of the countdown after a block of `size_bytes`. The block is sampled if the result is not
     /// positive.
     #[inline(always)]
     pub(super) fn left_after(&self, size_bytes: u64) -> i64 {

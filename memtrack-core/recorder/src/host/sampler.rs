@@ -39,7 +39,7 @@ pub struct Rules {
 pub struct Sampler {
     /// The number of the session whose rules are in use.
     session: u64,
-    /// The mean with which the countdown was drawn, or 0 if every block is sampled.
+    /// The mean gap, in bytes, that the countdown was drawn with, or 0 if every block is sampled.
     mean_bytes: u64,
     /// The flags for the events of sampled blocks.
     flags: EventFlags,
@@ -50,7 +50,7 @@ pub struct Sampler {
     rest: i64,
     /// Whether a piece has ended.
     piece_ended: bool,
-    /// The additional state for a budget, which is present only if there is one.
+    /// The additional state for a budget; `None` without a budget.
     budgeted: Option<BudgetState>,
 }
 
@@ -61,11 +61,11 @@ struct BudgetState {
     ledger: Ledger,
     /// The cost of recording a block.
     alloc: Cost,
-    /// The cost of recording its free.
+    /// The cost of recording the free of a block.
     free: Cost,
-    /// The ticks at the start of the call being timed, or 0 if none is.
+    /// The ticks at the start of the call being timed, or 0 if no call is being timed.
     timed_from: u64,
-    /// What was left of the gap when it was last set.
+    /// The rest of the gap, in bytes, when it was last set.
     bytes_set: i64,
     small_bytes: u64,
     picked: u32,
@@ -134,23 +134,23 @@ impl Sampler {
         std::mem::take(&mut self.piece_ended)
     }
 
-    /// Returns what is left of the gap.
+    /// Returns the rest of the gap, in bytes.
     fn left(&self, countdown: &Countdown) -> i64 {
         countdown.left() + self.rest
     }
 
-    /// Sets what is left of the gap, which is counted down in pieces as long as its mean.
+    /// Sets the rest of the gap, in bytes. It is counted down in pieces as long as the mean gap.
     fn set_left(&mut self, countdown: &Countdown, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
         countdown.set_left(piece);
         self.rest = bytes - piece;
     }
 
-    /// Restarts with the rules of `session`, at the thread's first block in it.
+    /// Restarts with the rules of `session`, at the thread's first block in that session.
     #[cold]
     fn restart(&mut self, countdown: &Countdown, session: u64) {
         self.session = session;
-        // Make the rules visible, which were written before the session's number.
+        // Make the rules visible. They were written before the session's number.
         std::sync::atomic::fence(Ordering::Acquire);
         self.start(countdown, sampling());
         countdown.refresh(session);
@@ -207,7 +207,7 @@ impl Sampler {
         }
     }
 
-    /// Starts timing the recording of a free, if it is to be timed. Returns the argument for [`Self::end_free`].
+    /// Starts timing the recording of a free, if this free is due to be timed. Returns the argument for [`Self::end_free`].
     #[inline(always)]
     pub(crate) fn begin_free(&mut self) -> u64 {
         match &mut self.budgeted {
@@ -226,8 +226,8 @@ impl Sampler {
         }
     }
 
-    /// Switches to the sampling interval of `class`. What is left of the gap keeps its length in units of the mean,
-    /// because the exponential distribution is memoryless.
+    /// Switches to the sampling interval of `class`. The rest of the gap keeps its length in units of the mean, because
+    /// the exponential distribution is memoryless.
     fn change(&mut self, countdown: &Countdown, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
@@ -276,10 +276,10 @@ impl Sampler {
     }
 }
 
-/// Returns the natural logarithm of a positive, normal number, correct to some 12 digits.
+/// Returns the natural logarithm of a positive, normal number, correct to about 12 digits.
 ///
-/// **Why not `f64::ln`?** It is the only function for which the preloaded library would need C's library of mathematics, which
-/// takes 0.9 MiB of each program's addresses and a third of the time in which the library is loaded.
+/// **Why not `f64::ln`?** It is the only function that would make the preloaded library depend on C's math library, which
+/// takes 0.9 MiB of each program's address space and a third of the time needed to load the preloaded library.
 fn logarithm(value: f64) -> f64 {
     const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     const BIAS: u64 = 1023;
@@ -452,7 +452,7 @@ mod tests {
     use memtrack_model::event::sampling_weight;
 
     #[test]
-    fn the_logarithm_is_that_of_the_standard_library() {
+    fn the_logarithm_agrees_with_the_standard_library() {
         assert_eq!(logarithm(1.0), 0.0);
         let smallest = 1.0 / (1_u64 << 53) as f64;
         let mut value = smallest;

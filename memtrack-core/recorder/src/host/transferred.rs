@@ -100,7 +100,7 @@ fn remove(address: u64, size_bytes: u64) -> bool {
     false
 }
 
-/// Removes all blocks when another session begins, in which they are as unknown as the program's earlier blocks.
+/// Removes all blocks when another session begins. In that session they are unknown, like the program's earlier blocks.
 pub(super) fn clear() {
     if COUNT.swap(0, Ordering::Relaxed) > 0
         && let Some(table) = table()

@@ -1,6 +1,6 @@
 //! A future with a scope that follows it from thread to thread. The scope is set before each poll, and the previous
 //! scope is restored afterwards. Annotated `async fn`s and [`future`](super::future()) return such futures. The
-//! invariant is that neither polling nor dropping one changes the scope of the thread that does so.
+//! invariant is that polling or dropping such a future leaves the scope of the calling thread unchanged.
 
 use super::guard::{Guard, Position, ScopeHandle, position};
 use super::nodes::ScopeNode;

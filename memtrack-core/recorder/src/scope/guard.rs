@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// The thread's scope. It has a constant initialiser and no destructor, so that an allocator can read it even while
+    /// The thread's scope. It has a constant initializer and no destructor, so that an allocator can read it even while
     /// the thread is ending.
     static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
     /// The thread's account. Handles carry it; nodes do not, because they are never freed.
@@ -89,8 +89,8 @@ impl ScopeHandle {
         Self { position: Position { node: CURRENT.get(), account } }
     }
 
-    /// Makes the scope current on this thread until the guard is dropped. The operator or root to which the scope
-    /// belongs ends not with this guard, but with the guard that began it.
+    /// Makes the scope current on this thread until the guard is dropped. The operator or root that the scope belongs to
+    /// does not end with this guard, but with the guard that began it.
     #[inline]
     pub fn enter(self) -> Guard {
         if switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
@@ -131,7 +131,7 @@ impl fmt::Debug for ScopeHandle {
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
     state: State,
-    /// Keeps the guard on this thread, to which the scope that it restores belongs.
+    /// Keeps the guard on this thread, because the scope that it restores belongs to this thread.
     not_send: PhantomData<*const ()>,
 }
 

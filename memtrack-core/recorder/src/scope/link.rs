@@ -26,8 +26,8 @@ impl<T: Sync> Link<T> {
         let target = ptr::from_ref(target).cast_mut();
         match self.0.compare_exchange(ptr::null_mut(), target, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            // SAFETY: the pointer is not null, because the exchange failed. Apart from that, the reasons are those in
-            // `get`. No code writes through it.
+            // SAFETY: the pointer is not null, because the exchange failed. The other reasons are the same as in `get`.
+            // No code writes through the pointer.
             Err(winner) => Err(unsafe { &*winner }),
         }
     }

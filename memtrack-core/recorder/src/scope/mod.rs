@@ -1,6 +1,5 @@
-//! The open scopes, which are the operator, module and phase to which every event is attributed. The recorder writes
-//! the current scope's id into each event. `memtrack_core::scope` documents the functions for programs, their cost and
-//! their bounds.
+//! The open scopes: the operator, module and phase that each event is attributed to. The recorder writes the current
+//! scope's id into each event. `memtrack_core::scope` documents the functions for programs, their cost and their bounds.
 
 mod future;
 mod guard;
@@ -68,7 +67,7 @@ pub fn backward() -> Guard {
     backward_named("backward")
 }
 
-/// Enters the backward pass under a name of its own, if there are several.
+/// Enters a backward pass under the given name, for programs that have several.
 #[inline]
 pub fn backward_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Backward, name)
@@ -80,7 +79,7 @@ pub fn optimizer() -> Guard {
     optimizer_named("optimizer")
 }
 
-/// Enters the optimizer step under a name of its own, if there are several.
+/// Enters an optimizer step under the given name, for programs that have several.
 #[inline]
 pub fn optimizer_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Optimizer, name)

@@ -64,7 +64,7 @@ struct Nodes {
     by_id: Zeroed<Link<ScopeNode>>,
 }
 
-/// The replacements for when no other scope fits, one of each kind and without a parent.
+/// The replacements that are used when no other scope fits, one of each kind and without a parent.
 static OTHERS: [ScopeNode; 5] = [
     replacement(0, ScopeKind::Operator),
     replacement(1, ScopeKind::Module),

@@ -1,4 +1,4 @@
-//! Notifies the tracker when scopes end, and the log of operators when they begin and end. The tracker registers itself
+//! Notifies the tracker when scopes end, and the log of operators when scopes begin and end. The tracker registers itself
 //! once. Guards and futures call [`notify_entered`] and [`notify_left`] for scopes that were really entered. The
 //! tracker is not notified of scopes through which a panic unwinds (as in PyTorch, where the hook after an operator
 //! does not run in that case), nor after scopes have been switched off. Code that needs only the ends of root scopes

@@ -1,5 +1,5 @@
-//! A place in the source where a scope begins. `#[track_memory]` generates a static [`Site`] per function, with which a
-//! scope is found in a small per-thread cache instead of by hashing a name.
+//! A place in the source where a scope begins. `#[track_memory]` generates a static [`Site`] per function. A site finds
+//! its scope in a small per-thread cache instead of hashing a name.
 
 use super::guard::{Guard, current_node};
 use super::nodes::{ScopeNode, id_of, is_same};

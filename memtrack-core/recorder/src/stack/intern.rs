@@ -167,7 +167,7 @@ impl StackInterner {
             let stack = stored.push(outermost_first);
             #[cfg(target_os = "linux")]
             if let Some(mut log) = log {
-                // Before another thread can use the number.
+                // Log the stack before another thread can use its id.
                 log.append_stack(stack, outermost_first);
             }
             entry.insert(stack);
@@ -204,7 +204,7 @@ impl StackInterner {
         self.omitted.load(Ordering::Relaxed)
     }
 
-    /// Returns how many bytes of the tables [`internal_bytes`] does not count.
+    /// Returns the number of bytes of the tables that [`internal_bytes`] does not count.
     pub(crate) fn table_bytes(&self) -> usize {
         let index_bytes = self.lock().index.capacity() * size_of::<(u16, u16, u16)>();
         self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + index_bytes
@@ -241,8 +241,8 @@ impl StackInterner {
         table
     }
 
-    /// Fills `copy` with the stacks from `first` on, whose ids in the copy start at 1. Copies at most `max_stacks`, and
-    /// not much more than a megabyte.
+    /// Fills `copy` with the stacks from `first` on. Their ids in the copy start at 1. Copies at most `max_stacks` stacks,
+    /// and not much more than a megabyte.
     pub(crate) fn copy(&self, first: StackId, max_stacks: usize, copy: &mut StackTable) {
         const MAX_COPIED_ADDRESSES: usize = 128 << 10;
         copy.offsets.truncate(2);
@@ -262,7 +262,7 @@ impl StackInterner {
     }
 }
 
-/// Returns the hash by which stacks are identified.
+/// Returns the hash that identifies a stack.
 #[inline(always)]
 pub(crate) fn hash(addresses: &[u64]) -> u64 {
     const STATE: FixedState = FixedState::with_seed(0x6d65_6d74_7261_636b);
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_keeps_its_number() {
+    fn a_stack_keeps_its_id() {
         let interner = StackInterner::new();
         let stack = [1, 2, 3];
         let id = interner.insert(hash(&stack), &stack);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_slot_holds_the_newest() {
+    fn a_cache_slot_holds_the_newest_id() {
         let mut cache = StackCache::new();
         cache.insert(5, StackId(1));
         assert_eq!(cache.get(5), Some(StackId(1)));

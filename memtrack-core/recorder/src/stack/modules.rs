@@ -41,7 +41,7 @@ fn real_path(name: &str) -> String {
 }
 
 /// Returns whether the dynamic linker's name denotes the program itself. glibc uses an empty name. musl uses the
-/// kernel's link to the program, or the name by which the program was called.
+/// kernel's link to the program, or the name that was used to start the program.
 fn is_the_program(name: &str) -> bool {
     const LINK: &str = "/proc/self/exe";
     let is_called =
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_id_in_memory_equals_that_of_the_file() {
+    fn code_ids_in_memory_and_in_the_file_are_equal() {
         /// Describes the first module again, as if it had no notes.
         extern "C" fn first(info: *mut dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
             // SAFETY: as in `visit`; `found` is the option below.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_parsed_and_a_damaged_one_ends_the_search() {
+    fn notes_are_parsed_and_a_damaged_note_ends_the_search() {
         let mut notes = Vec::new();
         for (kind, content) in [(1u32, &b"abcde"[..]), (NT_GNU_BUILD_ID, &[1, 2, 3])] {
             notes.extend(4u32.to_ne_bytes());

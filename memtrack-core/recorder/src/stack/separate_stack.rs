@@ -1,5 +1,5 @@
-//! Separate stacks for memtrack's work that does not fit on what is left of a program thread's stack, so that threads
-//! with stacks of 16 KiB and coroutines can record too. Only a few hundred bytes are used on the thread's own stack.
+//! Separate stacks for work of memtrack that does not fit into the rest of a program thread's stack, so that threads with
+//! stacks of 16 KiB and coroutines can record too. Only a few hundred bytes are used on the thread's own stack.
 #![allow(unsafe_code)]
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
@@ -27,18 +27,18 @@ mod switch {
 
     /// The address space of one stack in bytes. Its pages take up memory only once they are touched.
     const STACK_BYTES: usize = 512 << 10;
-    /// The size of the guard page in bytes. A stack that overflows into it faults and corrupts no memory.
+    /// The size of the guard page in bytes. Overflowing into it causes a fault rather than corrupting memory.
     const GUARD_BYTES: usize = 4096;
 
-    /// The stacks that are kept for reuse. A forked child loses those that other threads were using.
+    /// The stacks that are kept for reuse. A forked child loses the stacks that other threads were using.
     static POOL: [AtomicPtr<c_void>; POOL_STACKS] = [const { AtomicPtr::new(null_mut()) }; POOL_STACKS];
     const POOL_STACKS: usize = 16;
     /// The address space of the stacks in the pool, in bytes.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(crate) const POOL_BYTES: usize = POOL_STACKS * STACK_BYTES;
 
-    /// Runs `work` on a separate stack, or on the thread's stack if none is available. This costs 10 ns more than a
-    /// call if the pool has a stack, and two system calls otherwise.
+    /// Runs `work` on a separate stack, or on the thread's stack if no separate stack is available. This costs 10 ns more
+    /// than a call if the pool has a stack, and two system calls otherwise.
     ///
     /// # Panics
     /// Panics if `work` does.

@@ -16,7 +16,7 @@ impl StackBounds {
         let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
         let mut low: *mut libc::c_void = std::ptr::null_mut();
         let mut size: libc::size_t = 0;
-        // SAFETY: pthread_getattr_np initialises the attributes when it returns 0, and they are read and destroyed only
+        // SAFETY: pthread_getattr_np initializes the attributes when it returns 0, and they are read and destroyed only
         // in that case. The out-pointers are local variables.
         unsafe {
             if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {

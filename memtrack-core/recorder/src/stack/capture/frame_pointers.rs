@@ -17,7 +17,7 @@ pub(super) fn is_verified() -> bool {
 }
 
 /// The number of outermost frames that may be missing. glibc's entry code has no frame pointers, so its frames may be
-/// missing, and so may that of `main` or the thread's first function.
+/// missing, and so may the frame of `main` or of the thread's first function.
 const MAX_MISSING_OUTERMOST: usize = 4;
 
 /// The state that a thread keeps between walks.

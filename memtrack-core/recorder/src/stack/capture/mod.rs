@@ -1,7 +1,7 @@
 //! Captures the stack of the calling thread as raw return addresses. The recorder calls this for every event with a
 //! stack, so it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
 //!
-//! There are three methods, of which the cheapest that works is used. The first is frame pointers, if a self-check at
+//! There are three methods, and the cheapest that works is used. The first is frame pointers, if a self-check at
 //! the start of monitoring found that the program was built with them, and only if the chain reaches the bottom of the
 //! thread's stack. The second is framehop with reuse of the thread's previous stack. The last is the `backtrace` crate,
 //! if neither of the others is possible (as on other architectures).
@@ -31,7 +31,7 @@ pub(crate) use unwind_tables::MAX_COPIED_BYTES;
 /// The maximum number of frames in a stack. If a stack is deeper, its innermost frames are kept.
 pub(crate) const MAX_FRAMES: usize = 256;
 
-/// The method by which stacks are captured in this process.
+/// A method of capturing stacks. Each process uses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureMethod {
     /// Following the chain of frame pointers.
@@ -79,8 +79,8 @@ impl Capture {
         }
     }
 
-    /// Captures the stack that starts at `registers` with the method chosen for the process. `registers` must be those
-    /// of a frame of the calling thread that still exists, and `bounds` those of the thread's stack.
+    /// Captures the stack that starts at `registers` with the method chosen for the process. `registers` must belong to a
+    /// frame of the calling thread that still exists, and `bounds` must be the bounds of the thread's stack.
     ///
     /// Returns the return addresses, outermost first.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -155,7 +155,7 @@ pub fn prepare() -> CaptureMethod {
 }
 
 /// Loads the unwind tables of binaries that are still unknown, for a new stack with these `addresses`. Returns whether
-/// there were any, in which case the stack may have been truncated and should be captured again.
+/// any tables were loaded, in which case the stack may have been truncated and should be captured again.
 pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::load(addresses);
@@ -202,8 +202,8 @@ pub(crate) fn unloaded() -> Vec<Unloaded> {
     Vec::new()
 }
 
-/// Returns a loaded binary as it is recorded, or `None` if its addresses are reserved for an unloaded binary and are in
-/// no stack of its own.
+/// Returns a loaded binary as it is recorded, or `None` if its addresses are reserved for an unloaded binary and no stack
+/// goes through the loaded one.
 pub(crate) fn as_recorded(
     module: memtrack_model::snapshot::Module,
 ) -> Option<memtrack_model::snapshot::Module> {

@@ -1,5 +1,5 @@
-//! Tests that reuse of the previous stack is not observable. Whatever a thread did before, a walk returns the same as
-//! the `backtrace` crate, which has no state.
+//! Tests that reusing the previous stack is not observable. Whatever a thread did before, a walk returns the same
+//! addresses as the `backtrace` crate, which has no state.
 
 use super::{Capture, CaptureMethod, Registers, StackBounds, prepare};
 use std::hint::black_box;

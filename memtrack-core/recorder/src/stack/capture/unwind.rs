@@ -199,8 +199,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[from..]
     }
 
-    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged. Returns the
-    /// index of the innermost frame for which they have changed.
+    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged. Returns the index
+    /// of the innermost frame whose words have changed.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {
@@ -211,7 +211,7 @@ impl ThreadUnwinder {
     }
 }
 
-/// Returns the cache in a place, where it is created the first time.
+/// Returns the cache in `place`, which is created on first use.
 #[inline(always)]
 fn existing(place: &mut Option<Cache>) -> &mut Cache {
     #[cold]
@@ -225,7 +225,8 @@ fn existing(place: &mut Option<Cache>) -> &mut Cache {
     }
 }
 
-/// Returns the cache for an address: the one already assigned to it, else an unassigned one, else any.
+/// Returns the index of the cache for an address: the cache already assigned to it, or else an unassigned cache, or else
+/// any cache of the group.
 #[inline(always)]
 fn cache_of(ways: &mut [Ways], address: u64) -> usize {
     let hash = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -209,8 +209,8 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     })
 }
 
-/// Returns the module that recordings contain for the binary mapped from `start` to `end`, according to its headers
-/// there.
+/// Returns the module that recordings contain for the binary mapped from `start` to `end`, as described by the headers at
+/// `start`.
 fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
     // SAFETY: the mapping begins with the ELF header of the binary, which stays loaded while its code is on this stack.
     // The program headers are read only if they lie within the mapping.

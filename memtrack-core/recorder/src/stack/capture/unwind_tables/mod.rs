@@ -90,8 +90,8 @@ pub(super) fn take_unloaded() -> Vec<UnloadedBinary> {
 
 /// Updates the known binaries by adding new ones with small tables and removing unloaded ones. Takes the dynamic
 /// linker's lock and allocates, so it must not be called inside a hook. In a forked child, where that lock may stay
-/// locked forever, only the known binaries are checked, without the lock. New ones are added when a stack goes through
-/// them ([`load`]).
+/// locked forever, only the known binaries are checked, without the lock. New binaries are added when a stack goes
+/// through them ([`load`]).
 pub(super) fn refresh() {
     let lock = lock_known();
     let known = known();
@@ -152,8 +152,8 @@ impl Binary {
     }
 }
 
-/// Locked while the known binaries are replaced, and by code that uses them outside a hook, because replaced ones are
-/// freed as soon as all hooks that may use them have ended.
+/// Locked while the known binaries are replaced, and by code that uses them outside a hook, because replaced data is
+/// freed as soon as all hooks that may use it have ended.
 static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// Prevents the known binaries from being replaced while the returned guard is held, so that they can be used outside a
@@ -176,15 +176,15 @@ fn free_retired() {
     }
 }
 
-/// Adds the binaries for those `addresses` that are in no known binary, and returns whether there were any. Called
-/// inside hooks.
+/// Adds the binaries that contain those `addresses` that are in no known binary. Returns whether any binary was added.
+/// Called inside hooks.
 pub(super) fn load(addresses: &[u64]) -> bool {
     let Some(before) = known() else { return false };
     let unknown = |address: u64| !before.binaries.iter().any(|binary| binary.code.contains(&address));
     if !addresses.iter().any(|&address| unknown(address)) {
         return false;
     }
-    // If another thread holds the lock, this stack stays truncated, and a later one will add the binary.
+    // If another thread holds the lock, this stack stays truncated, and a later stack will add the binary.
     let Ok(_lock) = KNOWN_LOCK.get().try_lock() else { return false };
     let mut new: Vec<Binary> = Vec::new();
     for &address in addresses {
@@ -200,7 +200,7 @@ pub(super) fn load(addresses: &[u64]) -> bool {
     true
 }
 
-/// Reports new binaries to the command, if recording goes to shared memory: before a stack can go through them.
+/// Reports new binaries to the command, if recording goes to shared memory. Called before a stack can go through them.
 fn log_modules(new: &[Binary]) {
     for module in new.iter().filter_map(Binary::as_recorded) {
         crate::shared_memory::append(&crate::shared_memory::log::Record::Module(&module));

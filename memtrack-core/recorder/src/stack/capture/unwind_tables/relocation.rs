@@ -1,5 +1,5 @@
-//! Ensures that each address in a recording has only one meaning. If code is loaded where other code was when stacks
-//! were stored, its addresses are relocated before they are stored.
+//! Ensures that each address in a recording has only one meaning. If code is loaded at the addresses of earlier code that
+//! stored stacks contain, the addresses of the new code are relocated before they are stored.
 
 use super::{Binary, UnloadedBinary, known, lock_known};
 use crate::events::ForkCell;
@@ -34,7 +34,7 @@ pub(in crate::stack::capture) fn reserve(unloaded: &UnloadedBinary) {
 
 /// Returns the shift for the addresses of new code, which is 0 if they are not reserved.
 pub(super) fn shift_of(code: &Range<u64>) -> u64 {
-    /// The start of the addresses to which code is relocated, where no program has code.
+    /// The first of the addresses that code is relocated to. No program has code there.
     const RELOCATED_START: u64 = 1 << 62;
     /// The size of the range for one binary.
     const PART_BYTES: u64 = 1 << 36;
@@ -51,7 +51,7 @@ pub(super) fn shift_of(code: &Range<u64>) -> u64 {
 }
 
 /// Returns a loaded binary as it is recorded, relocated if necessary. Returns `None` if its addresses are reserved for
-/// an unloaded binary and are in no stack of its own.
+/// an unloaded binary and no stack goes through the loaded one.
 pub(in crate::stack::capture) fn as_recorded(module: Module) -> Option<Module> {
     let (start, end) = (module.start, module.end);
     let overlaps = |code: &Range<u64>| code.start < end && start < code.end;

@@ -27,7 +27,7 @@ impl Default for Bytes {
 pub(crate) const MAX_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The maximum size in bytes of a table that is copied when monitoring starts. Larger ones are copied only once a stack
+/// The maximum size in bytes of a table that is copied when monitoring starts. Larger tables are copied only once a stack
 /// goes through their library.
 pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
 
