@@ -347,7 +347,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                             let _ending = ending;
                             outcome::who_held_memory(rows, &recording, outcome)
                         });
-                        wait_and_poll(&mut collector, &ended);
+                        poll_until(&mut collector, &ended);
                         held.join()
                     })
                 });
