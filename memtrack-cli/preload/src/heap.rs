@@ -115,10 +115,10 @@ pub(super) fn prepare() {
 /// block is recorded, so that the recorder knows its size when it is freed.
 static HAS_SIZES: AtomicBool = AtomicBool::new(true);
 
-/// Whether calls by the C library's own names (`__libc_malloc`) are recorded. They are recorded if these are other names for
-/// the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may call the C
-/// library's functions, as a library that wraps them does. The blocks of that allocator were recorded when it was called, and
-/// the C library's blocks are different ones.
+/// Whether calls through the C library's own names (`__libc_malloc`) are recorded. They are recorded if these are other names
+/// for the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may call the
+/// C library's functions, as a library that wraps them does. The blocks of that allocator were recorded when it was called,
+/// and the C library's blocks are different ones.
 static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this call is to be recorded.

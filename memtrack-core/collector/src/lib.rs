@@ -285,7 +285,7 @@ impl Collector {
         self.file.rows()
     }
 
-    /// Records how the process that the command started ended.
+    /// Records the end of the process that the command started.
     pub fn set_end(&mut self, pid: u32, end: ProcessEnd) {
         let is_of_first = |row: &&ProcessRow| row.pid == pid && row.is_first;
         let last = self.rows().iter().filter(is_of_first).max_by_key(|row| row.begun_ticks);

@@ -1,7 +1,7 @@
 //! The chunks of a recording. A chunk is a 20-byte head (kind, flags, raw length, stored length, CRC-32 of everything
 //! else) and a payload. The writer frames chunks with [`append`], and the reader reads them with [`read`]. Both keep the
-//! same [`Budget`], so that no file written by memtrack is refused, and no other file can make the reader unpack without
-//! bound.
+//! same [`Budget`], so that no file written by memtrack is refused, and no other file can make the reader unpack data
+//! without limit.
 //!
 //! **Which compression?** LZ4, chunk by chunk, by `lz4_flex` in safe Rust.
 

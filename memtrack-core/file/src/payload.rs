@@ -11,7 +11,7 @@ use memtrack_model::snapshot::{
 use memtrack_model::text::cut;
 
 /// The maximum length of a name in bytes; longer names are cut at a character when they are written or read. Reports
-/// join the names of nested scopes, so that a few very long names in a file would make reports huge.
+/// join the names of nested scopes, so a few very long names in a file would make reports huge.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
 fn truncate_name(name: &str) -> &str {

@@ -70,8 +70,8 @@ pub fn read_choice(
     Ok((content, report))
 }
 
-/// Reads all processes of a run, each as a separate snapshot. The recording of one process returns one row, with the number 1;
-/// a file with a snapshot from PyTorch returns none.
+/// Reads all processes of a run, each as a separate snapshot. A recording of one process yields one row, with the number 1; a
+/// file with a snapshot from PyTorch yields none.
 ///
 /// # Errors
 /// Fails like [`read`].

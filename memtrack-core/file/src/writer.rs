@@ -193,8 +193,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes events: those of a thread in their order, those of different threads in any order (the reader sorts by
-    /// ticks).
+    /// Writes events. The events of a thread must be in order. Those of different threads may be in any order, because
+    /// the reader sorts by ticks.
     ///
     /// # Errors
     /// Fails when the output cannot be written.

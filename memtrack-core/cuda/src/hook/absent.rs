@@ -8,8 +8,8 @@
 //! that the C library or allocator may lack.
 //!
 //! **Why not export nothing, and bind the binaries that need the driver?** Binaries would also have to be bound after each
-//! `dlopen`. But if the hook called `dlopen` in order to act after it, the loader would take the hook for the caller, and
-//! the caller's folders, which it must search, would be lost.
+//! `dlopen`. But if the hook called `dlopen` in order to act afterwards, the loader would take the hook for the caller,
+//! and would not search the folders of the real caller.
 //!
 //! Weak references in libraries that are opened later remain bound to this library. If there is no driver, its
 //! functions fail.

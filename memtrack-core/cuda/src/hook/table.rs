@@ -25,7 +25,7 @@ pub(super) struct HookedFunction {
     symbol: &'static str,
     /// The name by which `cuGetProcAddress` finds the function.
     base: &'static str,
-    /// The CUDA version (`major * 1000 + minor * 10`) since which `base` has meant this function.
+    /// The first CUDA version (`major * 1000 + minor * 10`) in which `base` means this function.
     since: i32,
     /// Whether the function takes a stream and treats 0 as the per-thread default stream.
     per_thread: bool,

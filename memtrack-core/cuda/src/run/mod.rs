@@ -93,7 +93,7 @@ pub unsafe fn before_a_start(program: Started, environment: Environment, has_no_
 }
 
 /// Executes a program without the preload library, by calling `execute` with an environment that does not contain the library.
-/// Returns if `execute` fails, or if the library is not in the environment anyway.
+/// Returns if `execute` fails, or without calling it if the environment does not contain the library or is too large.
 ///
 /// # Safety
 /// The environment must be as the C library requires it: null, or a list of C strings that ends with null.

@@ -17,7 +17,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The bytes of the region's beginning that a program maps.
+/// The number of bytes at the beginning of the region that a program maps.
 const HEADER_BYTES: usize = size_of::<RegionHeader>().next_multiple_of(PAGE_BYTES);
 
 /// The maximum number of times that a process tries to get its first extent.
@@ -152,7 +152,7 @@ pub(crate) struct Arena {
     /// The number of the extent that contains `process`.
     number: u32,
     pid: u32,
-    /// The mapped extents: the first [`Self::count`] entries, null while one is being added.
+    /// The mapped extents: the first [`Self::count`] entries. An entry is null while its extent is being added.
     extents: Box<[AtomicPtr<ExtentHeader>]>,
     count: AtomicUsize,
     /// The index of the extent in which the search for a free page begins.

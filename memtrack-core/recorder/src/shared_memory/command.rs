@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether this process, or a process that it was forked from, is in another PID namespace than the command.
+/// Whether this process, or a process that it was forked from, is in a PID namespace other than the command's.
 static IS_IN_OTHER_NAMESPACE: AtomicBool = AtomicBool::new(false);
 
 /// The number of a namespace that cannot be read, because there is no `/proc`.
@@ -22,8 +22,8 @@ pub(super) fn pid_namespace() -> u64 {
     }
 }
 
-/// Returns whether this process is in another PID namespace than the command. Namespaces nest, so a child of a process in
-/// another namespace is also in another namespace, even if the child can no longer read the number.
+/// Returns whether this process is in a PID namespace other than the command's. Namespaces nest, so this is also true of
+/// the children of such a process, even if they can no longer read the number.
 pub(super) fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
     let differs = this != UNKNOWN && command != UNKNOWN && this != command;
     if differs {

@@ -190,8 +190,8 @@ impl Region {
         self.header().without_memory.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of processes that were not recorded because they are in another PID namespace than the command,
-    /// which would mistake other processes for them.
+    /// Returns the number of processes that were not recorded because they are in a PID namespace other than the
+    /// command's, and the command would mistake other processes for them.
     pub fn in_other_namespaces(&self) -> u64 {
         self.header().in_other_namespaces.load(Ordering::Relaxed)
     }
@@ -413,8 +413,8 @@ impl Drop for Region {
     }
 }
 
-/// Calls `set_size` so that it fails, instead of ending the process, if the file size limit (`ulimit -f`) is lower. The
-/// process must have only one thread.
+/// Calls `set_size` so that it fails, instead of ending the process, if the file size limit (`ulimit -f`) is too low.
+/// The process must have only one thread.
 fn without_file_size_signal(set_size: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: the calls only change what this process does on one signal, and change it back.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
