@@ -1,4 +1,4 @@
-//! Strips all symbols that are not exported, since the library is embedded in the command.
+//! Strips all symbols that are not exported, because the library is embedded in the command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

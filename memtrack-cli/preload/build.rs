@@ -1,5 +1,5 @@
-//! Binds the library's references to its own symbols, whatever the program exports, and strips all symbols that are not
-//! exported, since the library is embedded in the command.
+//! Binds the library's references to its own symbols, regardless of what the program exports, and strips all symbols
+//! that are not exported, because the library is embedded in the command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

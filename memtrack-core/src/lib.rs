@@ -195,14 +195,14 @@
 //!
 //! # What is exact and what is estimated
 //!
-//! Every block is recorded while that takes less than 3 % of a thread's processor time
-//! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host blocks
-//! below 64 KiB instead, at a rate that depends on its load. Samples are weighted so that totals are unbiased, and
-//! reports show the error of their numbers: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the
-//! number. Both hold with 95 % confidence. Numbers without an error are exact. The sums in
-//! [`snapshot::DeviceStatistics`] and those of scopes ([`snapshot::ScopeSums`]) are always exact. In rankings by
-//! operator, module and phase, this means that only the bytes live at the peak are estimates in rows that depend on
-//! scopes alone. [`Options::exact`](recorder::Options::exact) records every block at any cost, and
+//! Every block is recorded as long as recording takes less than 3 % of a thread's processor time
+//! ([`Options::budget`](recorder::Options::budget)). If it would take more, the thread samples its host blocks below
+//! 64 KiB instead, at a rate that depends on its load. Samples are weighted so that totals are unbiased, and reports
+//! show the error of their numbers: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the number. Both
+//! hold with 95 % confidence. Numbers without an error are exact. The sums of devices
+//! ([`snapshot::DeviceStatistics`]) and of scopes ([`snapshot::ScopeSums`]) are always exact. In rankings by operator,
+//! module and phase, rows that depend on scopes alone therefore contain only one estimate: the bytes live at the peak.
+//! [`Options::exact`](recorder::Options::exact) records every block at any cost, and
 //! [`Options::sample`](recorder::Options::sample) samples at a fixed rate.
 //!
 //! # What it costs
@@ -370,8 +370,8 @@ pub mod scope;
 pub mod snapshot;
 
 /// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded
-/// binaries (`modules`, feature `record`, Linux). Whoever reads the recording, possibly later or on another machine,
-/// turns them into functions and lines with `symbols`, which never uses a binary other than the recorded one.
+/// binaries (`modules`, feature `record`, Linux). When the recording is read, possibly later or on another machine,
+/// `symbols` converts the addresses to functions and lines. It never uses a binary other than the recorded one.
 pub mod stack {
     #[cfg(all(feature = "record", target_os = "linux"))]
     pub use memtrack_recorder::stack::modules;
@@ -533,8 +533,8 @@ macro_rules! __memtrack_limited {
 }
 
 /// The body of an annotated function, which runs in its scope. If operators are recorded, so are the tensors of the
-/// arguments and the result. The result is read at the end of the body, so one that `return` or `?` returns early is
-/// not recorded.
+/// arguments and the result. The result is read at the end of the body, so a result that `return` or `?` returns early
+/// is not recorded.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 #[macro_export]

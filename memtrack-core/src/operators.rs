@@ -1,4 +1,4 @@
-//! The functions with which programs report their operators: which tensors an operator reads and creates, and which
+//! The functions that programs call to report their operators: which tensors an operator reads and creates, and which
 //! tensors are parameters, gradients and optimizer state. Together with the scopes, these reports determine the
 //! categories of memory.
 //!

@@ -165,7 +165,8 @@ impl Recording {
 
 #[cfg(feature = "report")]
 impl Recording {
-    /// Determines what memory is for, once, if the recording has operators and this build has the feature `categories`.
+    /// Determines the categories of the recorded memory, unless this has already been done. Does nothing if the
+    /// recording has no operators or this build lacks the feature `categories`.
     fn find_categories(&self) {
         #[cfg(feature = "categories")]
         memtrack_profile::recorded::categories(&self.snapshot);
@@ -266,7 +267,7 @@ impl Recording {
         find()
     }
 
-    /// Returns the first device. It is an accelerator if there is one, because IDs are sorted and the host has the
+    /// Returns the first device. It is an accelerator if there is one, because IDs are sorted and the host's ID is the
     /// largest.
     fn first_device(&self) -> DeviceId {
         self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)

@@ -1,4 +1,4 @@
-//! Scopes: the operator, module and phase to which every event is attributed. Programs enter scopes with
+//! Scopes: the operator, module and phase that every event is attributed to. Programs enter scopes with
 //! `#[track_memory]` or, where an attribute cannot be placed, with the guards in this module; the recorder writes the
 //! ID of the current scope into each event. The previous scope is always restored when a guard is dropped, and a future
 //! carries its scope between threads.
@@ -23,8 +23,8 @@
 //!
 //! **Limits.** About 61,000 scopes and 32,768 names are kept, with at most 4 MiB of names. Beyond that, scopes are
 //! merged into one scope "(other)" of their kind inside the enclosing scope. If scopes are nested more than 128 deep,
-//! the innermost one is kept, and an operator that calls itself is one scope. A recording contains the number of times
-//! that scopes were merged in this way.
+//! the innermost one is kept, and an operator that calls itself is one scope. A recording contains the number of such
+//! merges.
 
 #[doc(inline)]
 pub use memtrack_recorder::scope::{

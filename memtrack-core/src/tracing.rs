@@ -14,8 +14,8 @@
 //! });
 //! ```
 //!
-//! Spans that a global filter disables do not become scopes either. Note that the spans in candle's models have the
-//! level `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) does not affect this layer.
+//! Spans that a global filter disables do not become scopes. Note that the spans in candle's models have the level
+//! `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) does not affect this layer.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::scope::{self, Guard};

@@ -71,7 +71,7 @@ impl From<&ImplItemFn> for Function {
 }
 
 impl Function {
-    /// Expands the function with its scope. `in_impl` says whether the attribute is on the surrounding impl block.
+    /// Expands the function with its scope. `in_impl` is true if the attribute is on the surrounding impl block.
     pub(crate) fn expand(self, args: &Args, in_impl: bool) -> Result<TokenStream> {
         if let Some(constness) = &self.signature.constness {
             let advice = if in_impl { " (leave it out with `#[track_memory(skip)]`)" } else { "" };
@@ -162,8 +162,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns an expression for the scope's static `Site`. It is in a block of its own, so that the static's name is
-    /// not visible in the body.
+    /// Returns an expression for the scope's static `Site`. The expression is a separate block, so that the static's
+    /// name is not visible in the body.
     fn site_expression(&self) -> TokenStream {
         let Self { krate, name, .. } = self;
         let form = self.args.form();

@@ -157,8 +157,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The target of a counted pointer must be `'static`, which a type with a lifetime parameter is not. Such a type can be
-/// used for values that are owned.
+/// The target of a counted pointer must be `'static`, so it cannot be a type with a lifetime parameter. Such a type can
+/// be used only for values that are owned.
 ///
 /// # Errors
 ///

@@ -3,15 +3,16 @@
 //! nothing between a program and its heap. Since it comes first in `LD_PRELOAD`, memtrack-preload finds the program's
 //! allocator, or the C library's, as the next definition after itself.
 //!
-//! The C library's own names for these functions (`__libc_malloc`) are here too, because programs and other libraries call them,
-//! and so are the frees with a size that C23 has added. Where only this library has those, memtrack-preload hides them from the
-//! program.
+//! The C library's own names for these functions (`__libc_malloc`) are here too, because programs and other libraries call
+//! them, and so are the sized versions of `free` that C23 added. If only this library has the latter, memtrack-preload hides
+//! them from the program.
 //!
-//! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock, which the recorder needs too, to
+//! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock that the recorder also needs to
 //! find the end of a stack.
 //!
-//! **Why without the standard library?** It would be mapped into every program, 300 KiB for these jumps, and has thread-local
-//! variables. Only a build with `panic = "abort"`, as the command's build script makes it, can do without.
+//! **Why without the standard library?** It would map 300 KiB into every program just for these jumps, and it has
+//! thread-local variables. Only a build with `panic = "abort"`, as the command's build script makes it, can do without the
+//! standard library.
 #![cfg(target_os = "linux")]
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unsafe_code)]

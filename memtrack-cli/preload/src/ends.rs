@@ -1,7 +1,7 @@
 //! The calls that end a program without its exit handlers: `exec` functions and immediate exits. Each wrapper first
-//! writes the recording to its file, then jumps to the C library's function with all registers and the stack as the
-//! caller left them, since some of these functions are variadic. Functions that start another program are here too, so
-//! that started programs that cannot be recorded are counted.
+//! makes this program's last reports to the command. It then jumps to the C library's function with all registers and
+//! the stack as the caller left them, because some of these functions are variadic. Functions that start another
+//! program are wrapped here too, so that programs that cannot be recorded are counted.
 
 use memtrack_cuda::run::{self, Environment, Started};
 use std::ffi::{CStr, c_char, c_int};
@@ -100,7 +100,8 @@ macro_rules! wrappers {
             }
         )*
 
-        /// Looks up all these functions: most calls are in the child of a fork, where `dlsym` is not allowed.
+        /// Looks up all these functions in advance, because most calls are made in the child of a fork, where `dlsym`
+        /// is not allowed.
         pub(super) fn prepare() {
             $($module::prepare();)*
         }
@@ -117,8 +118,8 @@ unsafe extern "C" {
 }
 
 fn current_environment() -> Environment {
-    // SAFETY: the C library's variable, read as the C library reads it: changing `environ` at the same time is undefined
-    // there too.
+    // SAFETY: the C library's variable, read as the C library reads it. Changing `environ` at the same time would be
+    // undefined behavior for the C library too.
     Some(unsafe { environ })
 }
 
@@ -126,27 +127,27 @@ fn exit(_: &Registers) {
     run::before_the_end();
 }
 
-/// Reports the program that `exec` is about to run, and finishes the recording. If the program has no room for the library,
-/// executes it without.
+/// Counts the program that `exec` is about to run if it cannot be recorded, and makes this program's last reports. If the
+/// new program has no room for the library, executes it without the library.
 fn exec(program: Started, arguments: Register, environment: Environment) {
     let has_no_room = !arguments.is_null() && run::has_no_room();
     // SAFETY: the arguments that the caller passed for the C library.
     unsafe { run::before_a_start(program, environment, has_no_room) };
     run::before_the_end();
     if has_no_room {
-        // SAFETY: as above. If it fails, the C library's function is called, which then fails too.
+        // SAFETY: as above. If the execution fails, the C library's function is called next, and fails too.
         unsafe { run::without_library(environment, |environment| execute(program, arguments, environment)) };
     }
 }
 
-/// Executes a program, or returns.
+/// Executes a program. Returns only if this fails.
 ///
 /// # Safety
 /// The arguments must be as the C library requires them.
 unsafe fn execute(program: Started, arguments: Register, environment: *const *const c_char) {
     type Execvpe = unsafe extern "C" fn(*const c_char, Register, *const *const c_char) -> c_int;
-    // SAFETY: the caller guarantees the arguments. These are the calls that the C library's functions make; the search for a name
-    // is left to it.
+    // SAFETY: the caller guarantees the arguments. These are the calls that the C library's functions make; the C library still
+    // searches for a name itself.
     unsafe {
         match program {
             Started::Path(path) => {
@@ -182,7 +183,7 @@ fn exec_name_with_environment(&[name, arguments, environment, ..]: &Registers) {
     exec(Started::Name(name.cast()), arguments, Some(environment.cast()));
 }
 
-/// Handles `execl`, whose arguments are variable.
+/// Handles `execl`, which is variadic.
 fn exec_path_with_list(&[path, ..]: &Registers) {
     exec(Started::Path(path.cast()), std::ptr::null(), current_environment());
 }
@@ -192,7 +193,7 @@ fn exec_name_with_list(&[name, ..]: &Registers) {
     exec(Started::Name(name.cast()), std::ptr::null(), current_environment());
 }
 
-/// Handles `execle`, whose environment follows the variable arguments, so it is not known here.
+/// Handles `execle`. Its environment follows the variadic arguments, so the environment is unknown here.
 fn exec_path_with_trailing_environment(&[path, ..]: &Registers) {
     exec(Started::Path(path.cast()), std::ptr::null(), None);
 }

@@ -23,8 +23,8 @@ impl NextFunction {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the function; `None` if the allocator has no such function, and on a thread that is already looking one
-    /// up (the C library may allocate memory for that).
+    /// Returns the function. Returns `None` if the allocator has no such function, or if this thread is already looking
+    /// up a function, because the C library may allocate memory for the lookup.
     #[inline(always)]
     fn get(&self) -> Option<*mut c_void> {
         let found = self.found.load(Ordering::Relaxed);
@@ -94,10 +94,11 @@ pub(super) fn prepare() {
     for real in all {
         real.get();
     }
-    // One may be missing, and the program must not find the error message.
+    // A function may be missing, and the program must not see the error message.
     // SAFETY: the call returns this thread's last message.
     unsafe { libc::dlerror() };
-    // A small allocator may have no such function, and the next one in the loader's order would be that of another allocator.
+    // A small allocator may lack such a function, and the next function in the loader's order would belong to another
+    // allocator.
     let in_one_binary = |a: &NextFunction, b: &NextFunction| match (a.get(), b.get()) {
         (Some(a), Some(b)) => run::binary_of(a) == run::binary_of(b),
         _ => false,
@@ -110,13 +111,14 @@ pub(super) fn prepare() {
     }
 }
 
-/// Whether the allocator reports the sizes of its blocks. If not, blocks have the sizes that were requested, and all of them are
-/// recorded, so that the recorder knows them when they are freed.
+/// Whether the allocator reports the sizes of its blocks. If it does not, blocks have the sizes that were requested, and every
+/// block is recorded, so that the recorder knows its size when it is freed.
 static HAS_SIZES: AtomicBool = AtomicBool::new(true);
 
-/// Whether calls by the C library's own names (`__libc_malloc`) are recorded: these are other names of the functions that `malloc`
-/// and its siblings jump to. If not, the program has an allocator that may call them, as a library does that wraps the C
-/// library's: its blocks were recorded when it was called, and the C library's blocks are not that allocator's.
+/// Whether calls through the C library's own names (`__libc_malloc`) are recorded. They are recorded if these are other names
+/// for the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may call the
+/// C library's functions, as a library that wraps them does. The blocks of that allocator were recorded when it was called,
+/// and the C library's blocks are different ones.
 static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this call is to be recorded.
@@ -262,7 +264,7 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     if is_on() { reallocate(old, size, real) } else { real() }
 }
 
-/// Moves a block from the early memory, which has `rest` bytes from there on, to the heap.
+/// Moves a block from the early memory to the heap. The early memory has `rest` bytes from the block on.
 ///
 /// # Safety
 /// The caller of `realloc` must not use the old block afterwards.
@@ -278,7 +280,7 @@ unsafe fn reallocate_early(old: Block, rest: usize, size: usize) -> Block {
     }
 }
 
-/// Reallocates a block by `real`, and records it.
+/// Reallocates a block with `real`, and records this.
 #[inline(always)]
 fn reallocate(old: Block, size: usize, real: impl FnOnce() -> Block) -> Block {
     let old_size = usable_size(old);
@@ -354,7 +356,7 @@ unsafe extern "C" fn memtrack_heap_libc_realloc(old: Block, size: usize) -> Bloc
     }
 }
 
-/// Frees a block by `real`, a function that is not `free`, and records it.
+/// Frees a block with `real`, a function other than `free`, and records this if `is_recorded`.
 fn free_by(block: Block, is_recorded: bool, real: impl FnOnce()) {
     if is_recorded && is_on() {
         record_free(block);
@@ -370,7 +372,7 @@ unsafe extern "C" fn memtrack_heap_free_sized(block: Block, size: usize) {
         return;
     }
     let Some(real) = FREE_SIZED.get() else {
-        // Only a program that would not run without memtrack calls it.
+        // Only a program that would not run without memtrack calls this function.
         // SAFETY: the caller's block.
         return unsafe { memtrack_heap_free(block) };
     };
@@ -395,8 +397,9 @@ unsafe extern "C" fn memtrack_heap_free_aligned_sized(block: Block, alignment: u
     });
 }
 
-/// The C library's function allocates while it holds the thread's lock, and the recorder calls it at a thread's first
-/// allocation to find the stack: to record the function's own allocations would deadlock.
+/// Calls the C library's function without recording its allocations. The function allocates while it holds the thread's
+/// lock, and the recorder calls it at a thread's first allocation to find the stack, so recording these allocations
+/// would deadlock.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_pthread_getattr_np(thread: libc::pthread_t, out: *mut c_void) -> c_int {
     let Some(real) = GETATTR.get() else { return libc::ENOENT };

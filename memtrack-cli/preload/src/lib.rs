@@ -1,10 +1,11 @@
-//! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else.
-//! The hook starts recording at the first driver call; this crate only initialises the library when it is loaded, and
-//! finishes the recording when the program ends. The exported `dlsym` and driver functions come from memtrack-cuda.
+//! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else. The
+//! hook starts recording at the first driver call; this crate only initialises the library when it is loaded, and makes
+//! the last reports to the command when the program ends. The exported `dlsym` and driver functions come from
+//! memtrack-cuda.
 //!
-//! **Why does it not depend on memtrack-core?** Each build of the command builds this library optimised: that takes 27 s
-//! of processor time with reports that can never be requested here, 11 s without. It includes only the part of
-//! `memtrack-report` with which a running program reports about itself (no feature `all`).
+//! **Why does it not depend on memtrack-core?** Each build of the command builds this library optimised. That would take
+//! 27 s of processor time with the reports, which can never be requested here, and takes 11 s without them. The library
+//! includes only the part of `memtrack-report` that a running program needs to report about itself (no feature `all`).
 #![allow(unsafe_code)]
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

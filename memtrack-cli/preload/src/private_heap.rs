@@ -1,6 +1,6 @@
-//! A separate heap for the recorder, on pages of its own. The recorder must not use the program's heap: that may be in
+//! A separate heap for the recorder, on its own pages. The recorder must not use the program's heap, which may be in
 //! the middle of a change when the recorder runs (a signal handler that ends the process, an allocator that calls
-//! back), and then an allocation from it would deadlock.
+//! back). In that case, an allocation from the program's heap would deadlock.
 
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
@@ -8,13 +8,14 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An allocator over pages from the kernel, behind a single lock, which is enough: the recorder seldom allocates.
+/// An allocator over pages from the kernel, behind a single lock. One lock is enough because the recorder seldom
+/// allocates.
 pub(super) struct PrivateHeap {
     pages: UnsafeCell<Dlmalloc>,
     lock: Lock,
 }
 
-// SAFETY: `pages` is accessed through `with` alone, which holds the lock.
+// SAFETY: `pages` is accessed only through `with`, which holds the lock.
 unsafe impl Sync for PrivateHeap {}
 
 impl PrivateHeap {
@@ -23,7 +24,7 @@ impl PrivateHeap {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Dlmalloc) -> R) -> R {
-        // Set before locking: a signal may arrive at any point.
+        // This is set before locking, because a signal may arrive at any point.
         IN_ALLOCATOR.set(true);
         self.lock.acquire();
         // SAFETY: the lock is held, and `act` is one of dlmalloc's own functions, which do not call back.
@@ -103,8 +104,8 @@ pub(super) fn prepare() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
 }
 
-/// If a signal handler that interrupted the allocator forks, this thread holds the lock already; both processes then
-/// continue the interrupted allocation, which releases the lock.
+/// Acquires the lock, unless a signal handler that interrupted the allocator forks. In that case, this thread already
+/// holds the lock, and both processes then continue the interrupted allocation, which releases the lock.
 extern "C" fn before_fork() {
     if !IN_ALLOCATOR.get() {
         super::PRIVATE_HEAP.lock.acquire();

@@ -1,14 +1,14 @@
 //! Access to the library's thread-local variables without the loader. To find them, the loader may call the program's
 //! `malloc` (whenever a library with thread-locals was loaded since the thread's last access), and recording that
-//! allocation needs these variables: the thread would deadlock, or recurse endlessly. Variables in the static block are at
-//! the same distance from every thread's thread pointer, and the loader stores that distance when it loads the library.
+//! allocation needs these variables, so the thread would deadlock or recurse endlessly. Variables in the static block are
+//! at the same distance from every thread's thread pointer, and the loader stores that distance when it loads the library.
 //!
 //! On x86-64, where compilers always emit a call to the loader in libraries, the linker redirects that call here
-//! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the call by the distance.
+//! (`--wrap=__tls_get_addr`). On aarch64, the loader itself replaces the call with the distance.
 //!
 //! **Why a variable in assembly?** A reference to it in the TLS model `initial-exec`, which cannot be selected on stable
-//! compilers, makes the loader put all of the library's variables into the static block. For a library that is loaded with the
-//! program it does so anyway, except in a program with an auditor (`LD_AUDIT`).
+//! compilers, makes the loader put all of the library's variables into the static block. The loader does this anyway for a
+//! library that is loaded with the program, except in a program with an auditor (`LD_AUDIT`).
 
 use std::arch::{asm, global_asm};
 
@@ -30,8 +30,9 @@ global_asm!(
     ".popsection",
 );
 
-/// Returns whether the thread has the C library's thread-local storage. A child that `clone` has started with other storage
-/// (`CLONE_SETTLS`) has none: access to a variable would crash it. Chromium's sandbox starts such a child, with zeroed storage.
+/// Returns whether the thread has the C library's thread-local storage. A child that `clone` started with other storage
+/// (`CLONE_SETTLS`) does not, so access to a variable would crash it. Chromium's sandbox starts such a child, with zeroed
+/// storage.
 #[inline(always)]
 pub(super) fn is_set_up() -> bool {
     let (pointer, own_address): (usize, usize);
@@ -53,8 +54,9 @@ pub(super) fn is_set_up() -> bool {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(index: *const TlsIndex) -> *mut u8 {
     let variables: usize;
-    // SAFETY: the word at a thread pointer is that pointer itself. The loader has stored the variable's distance from it when it
-    // relocated this library, before which none of its code runs; the linker knows the variable's offset among the library's.
+    // SAFETY: the word at a thread pointer is that pointer itself. The loader stored the variable's distance from that pointer
+    // when it relocated this library, before any code of the library ran. The linker knows the variable's offset among the
+    // library's variables.
     unsafe {
         asm!(
             "mov {variables}, fs:0",

@@ -1,16 +1,17 @@
-//! The command's part in `memtrack run`: reads what the programs of a run write into shared memory
+//! The command's part in `memtrack run`: reads the data that the programs of a run write into shared memory
 //! ([`Region`]), and writes the recording.
 //!
-//! A [`Collector`] is polled by the command while the program runs, and once more when it has ended. The memory of a program
-//! that was killed is still there then, so nothing is lost that a hook had written.
+//! A [`Collector`] is polled by the command while the program runs, and once more when it has ended. The shared memory of a
+//! killed program still exists at that point, so nothing that a hook has written is lost.
 //!
-//! - `process`: one recorded process: its tables, and what is drained from its pages
+//! - `process`: one recorded process: its tables, and the events that are drained from its pages
 //! - `recording`: the file of the run, in parts if it has a limit
-//! - `snapshot`: snapshots of a program that still runs
-//! - `system`: what the system knows about a process
+//! - `snapshot`: snapshots of a program that is still running
+//! - `system`: the system's information about a process
 //!
-//! **How often is the memory polled?** Programs make no system call, so they cannot wake the command. It sleeps for a
-//! millisecond after events were found, and for up to 10 ms when there were none for a while. The end of a process wakes it.
+//! **How often is the memory polled?** Programs make no system call to record an event, so they cannot wake the command. The
+//! command sleeps for a millisecond after a poll that found events, and for up to 10 ms if there have been none for a while.
+//! The end of a process wakes it.
 //!
 //! This package is part of `memtrack-core`; only the command uses it.
 #![cfg(target_os = "linux")]
@@ -37,7 +38,7 @@ pub use system::exit_status;
 
 /// The number of free extents, of 64 KiB each, while no process is recorded. Of these, 12 are kept for processes that begin.
 const FIRST_EXTENTS: usize = 24;
-/// The number of free extents while any is: 16 MiB.
+/// The number of free extents while a process is recorded: 16 MiB.
 const FREE_EXTENTS: usize = 256;
 
 /// The shortest and the longest time between two polls.
@@ -46,21 +47,21 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// The time between two readings of the resident memory of a process without events.
 const RESIDENT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is recorded, and where.
+/// The settings of a run: which programs are recorded, with which options, and in which file.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The file of the recording.
     pub output: PathBuf,
-    /// The options with which the programs record.
+    /// The recording options of the programs.
     pub options: Options,
     /// The maximum number of programs that are recorded besides the one that the command starts.
     pub max_programs: u64,
-    /// The process id of the command: the program that it starts is its child, or itself after `exec`.
+    /// The process id of the command. The program that it starts is its child, or the same process after `exec`.
     pub command: u32,
 }
 
 impl Settings {
-    /// Returns the settings of a program beyond the limit.
+    /// Returns the settings for a program beyond the limit of programs.
     fn with_smallest_budget(&self) -> Self {
         Self { options: self.options.clone().smallest_budget(), ..self.clone() }
     }
@@ -77,12 +78,12 @@ pub struct Collector {
     /// The pause before the next poll.
     pause: Duration,
     resident_read: Instant,
-    /// Whether a message about missing memory was made.
+    /// Whether the user was warned about missing memory.
     has_warned: bool,
     /// Messages for the user.
     messages: Vec<String>,
     failed: Vec<FailedRequest>,
-    /// What the user must know about processes whose calls of the driver bypass the hook: process id and binary.
+    /// The processes whose driver calls bypass the hook: process id, and the binary whose `dlsym` is called instead.
     bypassed: Vec<(u32, String)>,
 }
 
@@ -109,7 +110,7 @@ impl Collector {
         })
     }
 
-    /// Returns the path by which programs find the shared memory, if the process with this id has it open.
+    /// Returns the path at which programs find the shared memory while the process with this id has it open.
     pub fn memory_path(&self, pid: u32) -> PathBuf {
         self.region.path(pid)
     }
@@ -132,24 +133,24 @@ impl Collector {
         system::wait(&descriptors, self.pause) && other.is_some()
     }
 
-    /// Reads what was written since the last call, writes it to the recordings, and ends the recordings of processes that
+    /// Reads the data written since the last call, writes it to the recordings, and ends the recordings of processes that
     /// have ended.
     pub fn poll(&mut self) {
-        let any = self.read_all();
+        let has_events = self.read_all();
         let unrecorded = self.unrecorded();
         // A failure was reported where it first happened.
         let _ = self.file.set_unrecorded(unrecorded);
         let free = if self.has_processes() { FREE_EXTENTS } else { FIRST_EXTENTS };
         if let Err(error) = self.region.keep_alive(free) {
-            // Said once: without more memory, processes lose events, which are counted.
+            // Reported only once: without more memory, processes lose events, and the lost events are counted.
             if !std::mem::replace(&mut self.has_warned, true) {
                 self.messages.push(format!("no memory for more events: {error}"));
             }
         }
-        self.pause = if any { SHORTEST_PAUSE } else { (self.pause * 5 / 4).min(LONGEST_PAUSE) };
+        self.pause = if has_events { SHORTEST_PAUSE } else { (self.pause * 5 / 4).min(LONGEST_PAUSE) };
     }
 
-    /// Returns whether there was anything to read.
+    /// Drains all processes, and ends those that have ended. Returns whether there were events.
     fn read_all(&mut self) -> bool {
         let now = Instant::now();
         let reads_resident = now.duration_since(self.resident_read) >= RESIDENT_INTERVAL;
@@ -157,30 +158,30 @@ impl Collector {
             self.resident_read = now;
         }
         let views = self.region.processes();
-        self.forget_vanished(&views);
-        let mut any = false;
+        self.remove_vanished(&views);
+        let mut has_events = false;
         for view in &views {
-            any |= self.drain(view, reads_resident);
+            has_events |= self.drain(view, reads_resident);
         }
         self.end_processes(&views);
-        any
+        has_events
     }
 
-    /// Drains a process. Returns whether there was anything.
+    /// Drains a process. Returns whether there were events.
     fn drain(&mut self, view: &ProcessView, reads_resident: bool) -> bool {
         let process = self.processes.entry(view.number).or_insert_with(|| Process::new(view, &self.settings));
-        let any = process.drain(&self.region, view, &mut self.file);
-        if any || reads_resident {
+        let has_events = process.drain(&self.region, view, &mut self.file);
+        if has_events || reads_resident {
             process.read_resident(reads_resident);
         }
         self.messages.append(&mut process.take_messages());
         self.failed.append(&mut process.take_failed_requests());
         let bypass = process.take_bypass(&self.region, view);
         self.bypassed.extend(bypass.map(|owner| (view.pid, owner)));
-        any
+        has_events
     }
 
-    /// Ends the recordings of the processes that have ended, or that run another program now.
+    /// Ends the recordings of the processes that have ended or are now running another program.
     fn end_processes(&mut self, views: &[ProcessView]) {
         let mut ended = BTreeSet::new();
         for view in views {
@@ -197,20 +198,21 @@ impl Collector {
         // has ended too.
         let views = self.region.processes();
         for view in views.iter().filter(|view| ended.contains(&view.number)) {
-            // What was written between the last drain and the end; and once more for requests that failed just before it.
+            // The first call reads what was written between the last drain and the end. The second call is for requests
+            // that failed just before the end.
             self.drain(view, false);
             self.drain(view, false);
             self.end(view, is_replaced(view, &views));
         }
     }
 
-    /// Forgets the processes that are not in the region any more: a program that overwrites the region's memory ends its own
+    /// Removes the processes that are no longer in the region: a program that overwrites the region's memory ends its own
     /// recording.
-    fn forget_vanished(&mut self, views: &[ProcessView]) {
-        let is_there = |number: usize, process: &Process| {
+    fn remove_vanished(&mut self, views: &[ProcessView]) {
+        let is_present = |number: usize, process: &Process| {
             views.iter().any(|view| view.number == number && process.is_of(view))
         };
-        let vanished = self.processes.iter().filter(|(number, process)| !is_there(**number, process));
+        let vanished = self.processes.iter().filter(|(number, process)| !is_present(**number, process));
         let vanished: Vec<usize> = vanished.map(|(number, _)| *number).collect();
         for process in vanished.iter().filter_map(|number| self.processes.remove(number)).collect::<Vec<_>>()
         {
@@ -235,13 +237,14 @@ impl Collector {
         std::mem::take(&mut self.failed)
     }
 
-    /// Returns and removes the processes whose CUDA memory is not recorded, because the named binary exports a `dlsym` of its
-    /// own, past which the hook is not reached.
+    /// Returns and removes the processes whose CUDA memory is not recorded, because the named binary exports its own `dlsym`,
+    /// so that driver calls do not reach the hook.
     pub fn take_bypassed(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.bypassed)
     }
 
-    /// Returns how many programs were beyond the limit. With the heap, these are recorded with the smallest budget.
+    /// Returns how many programs were beyond the limit. If the heap is recorded, these programs are recorded with the
+    /// smallest budget.
     pub fn programs_beyond_limit(&self) -> u64 {
         self.region.beyond_limits()[0]
     }
@@ -251,7 +254,7 @@ impl Collector {
         let [beyond, forks] = self.region.beyond_limits();
         let [not_preloadable, without_library] = self.region.unrecorded_programs();
         Unrecorded {
-            // With the heap, programs beyond the limit are recorded with the smallest budget.
+            // If the heap is recorded, programs beyond the limit are recorded with the smallest budget.
             programs: if self.settings.options.wants_host_heap() { 0 } else { beyond },
             forks,
             without_memory: self.region.without_memory(),
@@ -262,12 +265,12 @@ impl Collector {
         }
     }
 
-    /// Returns the id of the process that the command started, if it has begun to record and still runs.
+    /// Returns the id of the process that the command started, if it has begun to record and is still running.
     pub fn first_process(&self) -> Option<u32> {
         self.processes.values().find_map(Process::first_pid)
     }
 
-    /// Returns whether any recorded process still runs.
+    /// Returns whether any recorded process is still running.
     pub fn has_processes(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -282,10 +285,10 @@ impl Collector {
         self.file.rows()
     }
 
-    /// Notes how the process that the command started has ended.
+    /// Records the end of the process that the command started.
     pub fn set_end(&mut self, pid: u32, end: ProcessEnd) {
-        let is_it = |row: &&ProcessRow| row.pid == pid && row.is_first;
-        let last = self.rows().iter().filter(is_it).max_by_key(|row| row.begun_ticks);
+        let is_of_first = |row: &&ProcessRow| row.pid == pid && row.is_first;
+        let last = self.rows().iter().filter(is_of_first).max_by_key(|row| row.begun_ticks);
         let Some(number) = last.filter(|row| row.end != ProcessEnd::Running).map(|row| row.number) else {
             return;
         };
@@ -303,7 +306,7 @@ impl Collector {
     }
 }
 
-/// Returns whether the process runs another program now.
+/// Returns whether the process has executed another program, which is in `views` too.
 fn is_replaced(view: &ProcessView, views: &[ProcessView]) -> bool {
     let is_newer = |other: &ProcessView| {
         other.pid == view.pid && other.image != view.image && other.clock.0 > view.clock.0

@@ -1,4 +1,4 @@
-//! One recorded process: the tables to which its events refer, and its part of the run's file.
+//! One recorded process: the tables that its events refer to, and its part of the run's file.
 
 use crate::Settings;
 use crate::recording::RunFile;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A recorded process, as far as it was drained.
+/// A recorded process, with the data drained from it so far.
 #[derive(Debug)]
 pub(crate) struct Process {
     system: SystemProcess,
@@ -24,7 +24,7 @@ pub(crate) struct Process {
     row: ProcessRow,
     settings: Settings,
     clock: (u64, u64),
-    /// The numbers of events that were read of pages that are still in use.
+    /// The number of events read so far from each page that is still in use.
     read: BTreeMap<(usize, usize), usize>,
     log: LogState,
     program: String,
@@ -32,27 +32,27 @@ pub(crate) struct Process {
     /// The binaries so far: their addresses and paths.
     modules: HashSet<(u64, String)>,
     driver: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
-    /// Whether a reading is not written yet.
+    /// Whether a driver reading has not been written yet.
     has_new_reading: bool,
     sums_written: Instant,
     /// The number of the process in the file; `None` as long as it has no events.
     number: Option<u32>,
     /// The number of events that were read, by device.
     events: BTreeMap<DeviceId, u64>,
-    /// The bytes that the process holds on all devices, without what sampling omits.
+    /// The bytes that the process holds on all devices, not counting blocks that sampling omits.
     held_bytes: i64,
-    /// When the process was last seen to run, or has recorded its newest event: ticks.
+    /// The later of two times, in ticks: when the process was last seen running, and when it recorded its newest event.
     seen_ticks: u64,
-    /// When the end of the process was noticed: ticks; 0 before.
+    /// The time at which the end of the process was noticed, in ticks; 0 before then.
     ended_ticks: u64,
     resident_bytes: u64,
     resident_read: Option<Instant>,
-    /// The binary because of which calls of the driver bypass the hook.
+    /// The binary whose `dlsym` makes driver calls bypass the hook.
     bypass: Option<String>,
     messages: Vec<String>,
-    /// Failed requests whose events may not be written yet, …
+    /// Failed requests whose events may not have been written yet.
     new_failed: Vec<FailedRequest>,
-    /// … and others.
+    /// Failed requests whose events have been written.
     failed: Vec<FailedRequest>,
     has_failed: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    fn are_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.stacks.is_empty()
             && self.threads.is_empty()
             && self.modules.is_empty()
@@ -89,7 +89,7 @@ pub struct FailedRequest {
     pub process: Option<u32>,
     /// The request.
     pub oom: OutOfMemory,
-    /// The time after the request: ticks of the recorder's clock.
+    /// The time after the request, in ticks of the recorder's clock.
     pub ticks: u64,
     /// Text about the scope in which memory ran out, to be appended to a message.
     pub scope: String,
@@ -162,8 +162,8 @@ impl Process {
         has_ended
     }
 
-    /// Reads how much of the process is in memory, if that `is_due` or was not read for a while: a reading takes some
-    /// microseconds.
+    /// Reads the resident memory of the process if a reading `is_due` or the last one is older than
+    /// [`RESIDENT_INTERVAL`]. A reading takes some microseconds.
     pub(crate) fn read_resident(&mut self, is_due: bool) {
         let now = Instant::now();
         if !is_due && self.resident_read.is_some_and(|read| now.duration_since(read) < RESIDENT_INTERVAL) {
@@ -175,23 +175,25 @@ impl Process {
         }
     }
 
-    /// Writes what the process has written since the last call. Returns whether there were events.
+    /// Reads the data that the process has written since the last call, and writes it to `file`. Returns whether there
+    /// were events.
     pub(crate) fn drain(&mut self, region: &Region, view: &ProcessView, file: &mut RunFile) -> bool {
-        // Their events were written before the records, so that this call or an earlier one reads them.
+        // The events of these requests were written before the requests' records, so this call or an earlier one reads
+        // them.
         let failed = std::mem::take(&mut self.new_failed);
-        let any = self.write_new(region, view, file);
+        let has_events = self.write_new(region, view, file);
         self.failed.extend(failed);
-        any
+        has_events
     }
 
     fn write_new(&mut self, region: &Region, view: &ProcessView, file: &mut RunFile) -> bool {
         let mut pages = Vec::new();
         region.take_events(view, &mut self.read, &mut pages);
-        // Afterwards, so that no event refers to a record that is missing.
+        // Records are read after the events, so that no event refers to a missing record.
         for record in region.take_records(view, &mut self.log) {
             self.add(record);
         }
-        let is_waiting = self.number.is_none() || self.rows.are_empty() && !self.has_new_reading;
+        let is_waiting = self.number.is_none() || self.rows.is_empty() && !self.has_new_reading;
         if self.has_failed {
             // Rows that cannot be written are not kept either.
             self.rows = Rows::default();
@@ -199,14 +201,14 @@ impl Process {
         if pages.is_empty() && is_waiting || self.has_failed {
             return !pages.is_empty();
         }
-        // Pages of a thread in their order.
+        // This puts the pages of each thread in order.
         pages.sort_by_key(|page| page.events.first().map_or(0, |event| event.ticks));
         let mut events: Vec<Event> = pages.into_iter().flat_map(|EventPage { events }| events).collect();
         for event in &events {
             *self.events.entry(event.device).or_default() += 1;
             self.add_held(event);
         }
-        let any = !events.is_empty();
+        let has_events = !events.is_empty();
         let written = self.write(&mut events, view, file);
         self.note_failure(written);
         if self.sums_written.elapsed() >= SUMS_INTERVAL {
@@ -214,7 +216,7 @@ impl Process {
             let written = self.write_sums(region, view, file);
             self.note_failure(written);
         }
-        any
+        has_events
     }
 
     fn add_held(&mut self, event: &Event) {
@@ -239,7 +241,7 @@ impl Process {
                 if self.program.is_empty() {
                     self.program.clone_from(&module.path);
                 }
-                // Reported when it is listed, and when a stack first goes through it.
+                // A binary is reported when it is listed, and when a stack first passes through it.
                 if self.modules.insert((module.start, module.path.clone())) {
                     self.rows.modules.push(module);
                 }
@@ -269,13 +271,14 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the number of the process in the file, to which it is added the first time; `None` if the file has too many.
+    /// Returns the number of the process in the file. The first call adds the process to the file. Returns `None` if the
+    /// file has too many processes.
     fn number_in(&mut self, file: &mut RunFile, view: &ProcessView) -> io::Result<Option<u32>> {
         if self.number.is_none() {
             self.row.program.clone_from(&self.program);
             let meta = meta_of_process(&self.settings.options, &self.program, self.pid);
             self.number = file.begin(self.row.clone(), meta, self.clock, view.start_ticks)?;
-            // What has no number is not written.
+            // A process without a number is not written.
             self.has_failed = self.number.is_none();
         }
         Ok(self.number)
@@ -290,7 +293,7 @@ impl Process {
         file.update(number, |row| row.held_bytes = self.row.held_bytes)
     }
 
-    /// Corrects the bytes held by the recorder's own count, which includes what sampling omits.
+    /// Raises the bytes held to the peak that the recorder counted, which includes blocks that sampling omits.
     fn add_counted_peak(&mut self, end: &End) {
         let counted = end.counted_peak.map_or(0, |peak| peak.bytes);
         self.row.held_bytes = self.row.held_bytes.max(counted);
@@ -303,12 +306,14 @@ impl Process {
         }
     }
 
-    /// Returns the binary because of which calls of the driver bypass the hook, if the process has loaded the driver; once.
+    /// Returns the binary whose `dlsym` makes driver calls bypass the hook, if the process has loaded the driver. Returns
+    /// it only once.
     pub(crate) fn take_bypass(&mut self, region: &Region, view: &ProcessView) -> Option<String> {
         if region.is_bypassed(view) { self.bypass.take() } else { None }
     }
 
-    /// Ends the recording: everything was drained, and the process writes no more. Returns a message if that failed.
+    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. Returns a
+    /// message if the recording cannot be ended.
     pub(crate) fn finish(
         mut self,
         region: &Region,
@@ -334,7 +339,7 @@ impl Process {
         written.err().map(|error| format!("the recording of process {process} cannot be ended: {error}"))
     }
 
-    /// Notes that the process has left the region, whose memory it has overwritten.
+    /// Records that the process has left the region, because it has overwritten the region's memory.
     pub(crate) fn vanish(mut self, file: &mut RunFile) {
         let end = if self.system.has_ended() { self.system.end() } else { ProcessEnd::Ended };
         if let Some(number) = self.number {
@@ -345,7 +350,7 @@ impl Process {
         }
     }
 
-    /// Returns what is known at the end, besides the events.
+    /// Returns the data at the end of the recording, apart from the events.
     fn end(&self, region: &Region, view: &ProcessView) -> End {
         let (sums, scopes) = region.sums(view);
         let counter = |counter| region.counter(view, counter);
@@ -410,7 +415,7 @@ impl Process {
     }
 }
 
-/// What a recording contains at its end, besides the events.
+/// The data at the end of a recording, apart from the events.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) driver: Vec<DriverReading>,
@@ -418,6 +423,6 @@ pub(crate) struct End {
     pub(crate) counted_peak: Option<CountedPeak>,
     pub(crate) folded: Folded,
     pub(crate) scope_sums: Option<ScopeSums>,
-    /// Empty if they are not known.
+    /// The counts per device; empty if they are unknown.
     pub(crate) devices: Vec<DeviceStatistics>,
 }

@@ -1,5 +1,6 @@
-//! The file of a run. It contains what was drained of each process, in the order in which it was; if it has a limit, it continues
-//! in a new part from time to time, which begins with the tables and the live blocks of each process that still runs.
+//! The file of a run. It contains the data drained from each process, in the order in which it was drained. If the file has a
+//! size limit, it continues in a new part from time to time. Each part begins with the tables and the live blocks of each
+//! process that is still running.
 
 use crate::process::{End, Rows};
 use memtrack_file::part::Part;
@@ -30,30 +31,30 @@ pub(crate) struct RunFile {
     open: Option<OpenFile>,
     /// The rows of all processes, in the order of their numbers.
     rows: Vec<ProcessRow>,
-    /// What is kept of processes that still run.
+    /// The data kept for processes that are still running.
     recordings: BTreeMap<u32, Recording>,
     has_failed: bool,
     /// Whether the end mark was written.
     is_finished: bool,
     unrecorded: Unrecorded,
-    /// What was last written of it, and when.
+    /// The last written value of `unrecorded`, and the time of that write.
     unrecorded_written: (Unrecorded, Instant),
-    /// How many processes were left out because there were too many, or because they began after the end.
+    /// The number of processes that were omitted because there were too many, or because they began after the end.
     omitted: u64,
 }
 
 #[derive(Debug)]
 struct OpenFile {
     writer: RecordingWriter<PartFile>,
-    /// The number of the process to which what is written belongs.
+    /// The number of the process whose data is being written.
     selected: u32,
     /// Present if the file has a limit.
     part: Option<Part>,
-    /// The bytes at the beginning of the part that repeat what is in earlier parts.
+    /// The bytes at the beginning of the part that repeat data from earlier parts.
     head_bytes: u64,
 }
 
-/// What is kept of a process while it runs.
+/// The data kept for a process while it is running.
 #[derive(Debug)]
 struct Recording {
     meta: Meta,
@@ -62,7 +63,7 @@ struct Recording {
     tables: Option<Tables>,
     /// Present if parts begin with the live blocks, or if only live blocks have stacks.
     live: Option<Live>,
-    /// Whether only live blocks have stacks, and not events.
+    /// Whether stacks are kept only for live blocks, not for events.
     removes_stacks: bool,
 }
 
@@ -70,15 +71,15 @@ struct Recording {
 #[derive(Debug, Default)]
 struct Live {
     state: LiveState,
-    /// The stamps of the frees in the last drain whose blocks were not known: pages are read one by one, so that the allocation
-    /// by another thread may be drained with the next events, but not later.
+    /// The stamps of frees in the last drain whose blocks were unknown. Pages are read one by one, so an allocation by another
+    /// thread may be drained together with the next events, but not later.
     early_frees: HashMap<(DeviceId, u64), u64>,
 }
 
-/// What a process has in the next part.
+/// The data of a process that the next part will begin with.
 #[derive(Debug)]
 struct Tables {
-    /// The number of the part in which the process began.
+    /// The number of the part during which the process began.
     first: u64,
     newest_ticks: u64,
     counts: HashMap<DeviceId, DeviceStatistics>,
@@ -114,7 +115,7 @@ impl RunFile {
         &self.rows
     }
 
-    /// Returns how many processes were left out because there were too many.
+    /// Returns how many processes were omitted.
     pub(crate) fn omitted(&self) -> u64 {
         self.omitted
     }
@@ -147,7 +148,7 @@ impl RunFile {
         let part =
             part.map(|part| Part { first: part.number, since_ticks, devices: Vec::new(), ..part.clone() });
         if let Some(open) = &mut self.open {
-            // By its row, which is written first.
+            // The process is selected by its row, which is written first.
             open.selected = number;
         }
         self.rows.push(ProcessRow { number, ..row });
@@ -162,7 +163,8 @@ impl RunFile {
         Ok(Some(number))
     }
 
-    /// Creates the file; if another command records into it, a file beside it whose name ends in the process id.
+    /// Creates the file. If another command is recording into it, creates a file beside it whose name ends in the
+    /// process id.
     fn create(&mut self, pid: u32, meta: &Meta, clock: (u64, u64), since_ticks: u64) -> io::Result<OpenFile> {
         let mut beside = self.path.as_os_str().to_owned();
         beside.push(format!(".{pid}"));
@@ -175,7 +177,7 @@ impl RunFile {
         };
         let file =
             file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())))?;
-        // Other commands see that it is in use.
+        // The lock shows other commands that the file is in use.
         lock_new_file(&file);
         let part = self.max_bytes.map(|_| {
             let (recording, number) = (RandomState::new().hash_one(&self.path), free_number(&self.path));
@@ -188,7 +190,7 @@ impl RunFile {
         Ok(OpenFile { writer, selected: 0, part, head_bytes: 0 })
     }
 
-    /// Writes something of a process. After an error, nothing more is written.
+    /// Writes data of a process. After an error, nothing more is written.
     fn write(
         &mut self,
         number: u32,
@@ -210,7 +212,8 @@ impl RunFile {
         written.inspect_err(|_| self.has_failed = true)
     }
 
-    /// Appends rows of a process, and then events that may refer to them. `held_bytes` is the most that the process has held.
+    /// Appends rows of a process, and then events that may refer to them. `held_bytes` is the most memory that the process
+    /// has held.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -222,7 +225,7 @@ impl RunFile {
         held_bytes: u64,
     ) -> io::Result<()> {
         self.begin_part_if_due()?;
-        // Readers of a file that is still written select the program by it.
+        // Readers of a file that is still being written select the program by the bytes held.
         if self.rows.get(number as usize - 1).is_some_and(|row| held_bytes / 5 * 4 > row.held_bytes) {
             self.update(number, |row| row.held_bytes = held_bytes)?;
         }
@@ -266,7 +269,7 @@ impl RunFile {
         })
     }
 
-    /// Writes the numbers of processes of which nothing is recorded, if they have changed.
+    /// Writes how many processes are not recorded, if these numbers have changed.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -283,7 +286,7 @@ impl RunFile {
         open.writer.unrecorded(&self.unrecorded).inspect_err(|_| self.has_failed = true)
     }
 
-    /// Changes the row of a process, and writes it if that makes a difference.
+    /// Changes the row of a process, and writes the row if it is different.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -319,7 +322,7 @@ impl RunFile {
         written
     }
 
-    /// Ends the file: all processes have ended.
+    /// Ends the file, after all processes have ended.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -403,7 +406,7 @@ fn write_rows(writer: &mut RecordingWriter<PartFile>, rows: &Rows) -> io::Result
     Ok(())
 }
 
-/// Writes stacks, whose numbers mostly count up.
+/// Writes stacks, most of which have consecutive ids.
 fn write_stacks(writer: &mut RecordingWriter<PartFile>, stacks: &[(StackId, Vec<u64>)]) -> io::Result<()> {
     let is_next = |a: &(StackId, Vec<u64>), b: &(StackId, Vec<u64>)| b.0.0 == a.0.0.wrapping_add(1);
     for run in stacks.chunk_by(is_next) {
@@ -413,8 +416,8 @@ fn write_stacks(writer: &mut RecordingWriter<PartFile>, stacks: &[(StackId, Vec<
 }
 
 impl Live {
-    /// Adds the events of a drain, in any order. Of two events at an address, the one with the larger stamp decides, in whatever
-    /// order they were drained.
+    /// Adds the events of a drain, in any order. Of two events at an address, the one with the larger stamp decides, regardless
+    /// of the order in which they were drained.
     fn add(&mut self, events: &[Event]) {
         let mut events: Vec<&Event> = events.iter().collect();
         events.sort_by_key(|event| event.ticks);
@@ -494,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_stamp_decides_in_whatever_order_events_are_drained() {
+    fn larger_stamp_decides_regardless_of_drain_order() {
         let (first, free) = (event(1, Action::Alloc), event(2, Action::Free));
         let (second, last_free) = (event(3, Action::Alloc), event(4, Action::Free));
         assert_eq!(live_after(&[&[free, first]]), [0_u64; 0]);
@@ -502,7 +505,7 @@ mod tests {
         assert_eq!(live_after(&[&[free, second], &[first]]), [3]);
         assert_eq!(live_after(&[&[second], &[first, free]]), [3]);
         assert_eq!(live_after(&[&[free, second, last_free], &[first]]), [0_u64; 0]);
-        // A block whose free was drained with it says nothing about a later one.
+        // A free that was drained together with its block does not affect a later block.
         assert_eq!(live_after(&[&[first, free], &[second]]), [3]);
     }
 }

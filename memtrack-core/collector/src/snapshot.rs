@@ -1,11 +1,11 @@
-//! Snapshots from the recording of a program that still runs.
+//! Snapshots from the recording of a program that is still running.
 
 use memtrack_file::unfinished::{count_events, find_live};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashMap;
 
-/// Restricts a recording to its events up to these ticks: the live blocks, segments and sums are those of that moment.
+/// Restricts a recording to its events up to `ticks`. The live blocks, segments and sums become those of that moment.
 pub fn restrict_to(snapshot: &mut Snapshot, ticks: u64) {
     let rows: Vec<u32> = (0..snapshot.events.len())
         .filter(|&row| snapshot.events.ticks[row] <= ticks)

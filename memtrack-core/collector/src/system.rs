@@ -1,4 +1,4 @@
-//! What the system knows about a process.
+//! The system's information about a process.
 #![allow(unsafe_code)]
 
 use memtrack_model::snapshot::ProcessEnd;
@@ -11,7 +11,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct SystemProcess {
     pid: u32,
-    /// A descriptor of the process; `None` if it had ended before it was opened, or if the system has none.
+    /// A descriptor of the process; `None` if the process had ended before it was opened, or if the system has no such
+    /// descriptors.
     handle: Option<OwnedFd>,
     has_ended: bool,
 }
@@ -45,11 +46,11 @@ impl SystemProcess {
         self.handle.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Returns how the process ended, which has ended, as far as the system says so: it knows until the parent has asked, and since
-    /// Linux 6.15 also afterwards.
+    /// Returns how the process ended, as far as the system reports it. The process must have ended. The system keeps the status
+    /// until the parent reads it, and since Linux 6.15 also afterwards.
     pub(crate) fn end(&self) -> ProcessEnd {
         let reaped = || self.handle.as_ref().and_then(exit_status);
-        // Its parent may ask for the status between the first two questions.
+        // The parent may read the status between the first two attempts.
         let status = reaped().or_else(|| self.status_of_zombie()).or_else(reaped);
         let Some(status) = status else { return ProcessEnd::Ended };
         if libc::WIFSIGNALED(status) {
@@ -59,17 +60,18 @@ impl SystemProcess {
         }
     }
 
-    /// Returns the status of a process whose parent has not asked for it yet.
+    /// Returns the status of a process whose parent has not read it yet.
     fn status_of_zombie(&self) -> Option<i32> {
-        // The status is shown as 0 to those who may not see it, and they may not read this link either.
+        // A process without the permission to see the status reads 0 instead. Such a process may not read this link
+        // either.
         std::fs::read_link(format!("/proc/{}/ns/user", self.pid)).ok()?;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        // The fields after the name begin with the third, and the status is the 52nd.
+        // The first field after the name is number 3, and the status is number 52.
         if fields.first() == Some(&"Z") { fields.get(49)?.parse().ok() } else { None }
     }
 
-    /// Returns the bytes of the process that are in memory; `None` if it has ended.
+    /// Returns the resident bytes of the process; `None` if it has ended.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         let mut text = String::new();
         io::Read::read_to_string(&mut File::open(format!("/proc/{}/statm", self.pid)).ok()?, &mut text)
@@ -81,7 +83,8 @@ impl SystemProcess {
     }
 }
 
-/// Waits until one of these descriptors is readable, for `pause` at most. Returns whether the first one is.
+/// Waits until one of these descriptors is readable, for `pause` at most. Returns whether the first descriptor is
+/// readable.
 pub(crate) fn wait(descriptors: &[i32], pause: Duration) -> bool {
     let poll = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut all: Vec<libc::pollfd> = descriptors.iter().map(poll).collect();
@@ -99,7 +102,8 @@ fn is_readable(handle: &OwnedFd) -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
 }
 
-/// Returns the status of a process that has ended and whose parent has asked for it, if this version of Linux keeps it (6.15).
+/// Returns the status of a process that has ended and whose parent has read the status, if this version of Linux keeps it
+/// (since 6.15).
 pub fn exit_status(handle: &OwnedFd) -> Option<i32> {
     /// `struct pidfd_info` of Linux 6.13.
     #[repr(C)]

@@ -1,10 +1,10 @@
 //! CUDA memory, recorded at the driver. With the feature `cuda`, the program's calls to the driver pass through a hook,
 //! so that every allocation and free is recorded with its stack, scope, stream and device, whichever framework made it:
-//! candle, burn, cudarc, cust, a C library. Neither the framework nor the environment needs any change.
+//! candle, burn, cudarc, cust or a C library. Neither the framework nor the environment needs any change.
 //!
 //! Without a pool that reports to memtrack, each allocation of the driver is a segment with one block. A pool that does
-//! report, with [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own:
-//! then the blocks in use count as allocated, and the rest is cache. Pinned host memory is
+//! report, with [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with its own blocks. In
+//! that case, the blocks in use count as allocated, and the rest is cache. Pinned host memory is
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
 //! The hook is available on Linux with glibc, on x86-64 and (assembled, but never run so far) aarch64. The repository's
@@ -17,8 +17,8 @@
 //! The modules:
 //!
 //! - `hook`: `entry` (the hook's `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
-//!   (the reports of wrappers), `driver` and `driver_reading` (queries), `absent` (no driver); `no_hook` replaces it on other
-//!   systems.
+//!   (the reports of wrappers), `driver` and `driver_reading` (queries), `absent` (no driver); `no_hook` replaces the hook on
+//!   other systems.
 //! - `run`: recording in a program that was started by `memtrack run`.
 //! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 
@@ -57,9 +57,9 @@ pub use stats::start_driver;
 #[cfg(feature = "cuda-stats")]
 pub use stats::*;
 
-/// Returns whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
-/// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late,
-/// another tool that is preloaded), or this is not Linux with glibc.
+/// Returns whether programs reach the driver through memtrack's hook. If it returns false, no driver allocations are
+/// recorded even though the feature is on: either another `dlsym` comes first (a statically linked program, a plugin that
+/// was loaded late, another tool that is preloaded), or this is not Linux with glibc.
 #[cfg(feature = "cuda")]
 pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
@@ -72,7 +72,7 @@ pub fn unknown_frees() -> u64 {
     hook::unknown_frees()
 }
 
-/// Reports once that the hook is not in place, if it is not.
+/// Prints a warning, once, if the hook is not in place.
 #[cfg(feature = "cuda")]
 pub fn warn_without_hook() {
     static WARNED: std::sync::Once = std::sync::Once::new();

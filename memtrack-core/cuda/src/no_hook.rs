@@ -8,7 +8,7 @@ pub(super) fn unknown_frees() -> u64 {
     0
 }
 
-/// Does nothing: a process without a hook serves no requests of `memtrack run`.
+/// Does nothing: a process without a hook handles no requests from `memtrack run`.
 pub(crate) mod run {
     pub(crate) fn begin_if_requested() {}
 }

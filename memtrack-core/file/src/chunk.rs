@@ -1,7 +1,7 @@
 //! The chunks of a recording. A chunk is a 20-byte head (kind, flags, raw length, stored length, CRC-32 of everything
 //! else) and a payload. The writer frames chunks with [`append`], and the reader reads them with [`read`]. Both keep the
-//! same [`Budget`], so that no file written by memtrack is refused, and no other file can make the reader unpack without
-//! bound.
+//! same [`Budget`], so that no file written by memtrack is refused, and no other file can make the reader unpack data
+//! without limit.
 //!
 //! **Which compression?** LZ4, chunk by chunk, by `lz4_flex` in safe Rust.
 
@@ -57,10 +57,10 @@ pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
 /// The end of a part that is followed by another part.
 pub(super) const NEXT: Kind = *b"NEXT";
 pub(super) const DONE: Kind = *b"DONE";
-/// A process of a run: its number, and unless only the number is given, its row as JSON, which replaces an earlier one. The
-/// chunks that follow are of this process.
+/// A process of a run: its number, which may be followed by its row as JSON. The row replaces an earlier one. The chunks
+/// that follow belong to this process.
 pub(super) const PROCESS: Kind = *b"PROC";
-/// The numbers of the processes of a run of which nothing is recorded, as JSON.
+/// The counts of the processes of a run that are not recorded, as JSON.
 pub(super) const UNRECORDED: Kind = *b"MISS";
 
 /// The bytes of a file so far, and their limit: a file may unpack to 16 MiB plus 32 times its stored bytes.
@@ -74,8 +74,8 @@ pub(super) struct Budget {
 const MAX_PACKED_RATIO: u64 = 64;
 
 impl Budget {
-    /// Returns whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
-    /// compressed file.
+    /// Returns whether the bytes so far are within the limit for a recording in a compressed file of which
+    /// `packed_bytes` were read.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
         self.raw_bytes <= packed_bytes.saturating_mul(MAX_PACKED_RATIO).saturating_add(16 << 20)
     }

@@ -37,7 +37,7 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
     let mut path = Vec::new();
     for start in 1..rows.len() {
-        // Up to the root, to a row with a known depth, or until the chain is too long.
+        // Follow the parents to the root or to a row with a known depth, or until the chain is too long.
         let mut at = start;
         while at != 0 && depths[at] == UNKNOWN && path.len() < MAX_SCOPE_DEPTH as usize {
             depths[at] = VISITING;
@@ -66,7 +66,7 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
 }
 
-/// Replaces ids that are in no table by "none", and counts them.
+/// Replaces ids that are in no table with "none", and counts them.
 pub(super) fn clear_dangling_ids(snapshot: &mut Snapshot, cleared: &mut u64) {
     let (stacks, scopes, threads) =
         (snapshot.stacks.len(), snapshot.scopes.rows.len(), snapshot.threads.len());

@@ -12,8 +12,9 @@
 //!
 //! - writing: `writer` (while a program runs), `snapshot_writer` (a complete recording), `part` (recordings in several
 //!   files), `replacing_file`.
-//! - reading: `reader`, then `dangling_ids`; `processes`: which processes of a run are read, `merge`: all of them as one; `unfinished` derives the state at the end of a recording that was cut off;
-//!   `read_report`: which part of a file was read.
+//! - reading: `reader`, then `dangling_ids`; `processes` (the choice of processes of a run); `merge` (all processes of a run as
+//!   one); `unfinished`, which computes the state at the end of a recording that was cut off; `read_report` (the part of a file
+//!   that was read).
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
 //!   names of files beside another file.
 //!
@@ -51,7 +52,7 @@ pub use writer::RecordingWriter;
 /// The first eight bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"MEMTRACK";
 
-/// The newest version that this build reads, which it writes for a run of several processes.
+/// The newest version that this build reads. It writes this version for a run of several processes.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// The version of a recording of one process.

@@ -1,6 +1,6 @@
-//! All processes of a run as one snapshot, on one clock. Two processes have different memory at the same address, so the
-//! addresses of blocks, stacks and binaries grow by the number of the process times 2^48; a program's own addresses are
-//! smaller.
+//! Merges all processes of a run into one snapshot with one clock. Two processes can have different memory at the same
+//! address, so the number of the process times 2^48 is added to the addresses of blocks, stacks and binaries. A
+//! program's own addresses are smaller than 2^48.
 
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
@@ -9,9 +9,10 @@ use memtrack_model::snapshot::{
 };
 use std::collections::BTreeMap;
 
-/// Merges the snapshots of processes. A single one stays as it is.
+/// Merges the snapshots of processes. A single snapshot is returned unchanged.
 ///
-/// The memory that a process held when it ended is free from then on: the merged events have a free for each such block.
+/// The memory that a process held when it ended is free from then on: the merged events contain a free for each such
+/// block.
 pub fn merge(mut snapshots: Vec<(ProcessRow, Snapshot)>) -> Snapshot {
     if snapshots.len() == 1
         && let Some((_, snapshot)) = snapshots.pop()
@@ -38,7 +39,7 @@ struct Merged {
     scope_sums: ScopeSums,
 }
 
-/// The numbers by which the ids and addresses of a process grow.
+/// The numbers that are added to the ids and addresses of a process.
 struct Offsets {
     address: u64,
     stack: u32,
@@ -92,7 +93,7 @@ impl Merged {
         (to.meta.complete, to.meta.earlier_parts) = (complete, earlier_parts);
         to.modules.append(&mut from.modules);
         for stack in 1..from.stacks.len() {
-            // A table that is full leaves the rest without stacks.
+            // If the table is full, the remaining stacks are left empty.
             let addresses = from.stacks.get(StackId(stack as u32));
             let fits = to.stacks.addresses.len() + addresses.len() <= u32::MAX as usize;
             to.stacks.push(if fits { addresses } else { &[] });

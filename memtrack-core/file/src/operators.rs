@@ -91,8 +91,8 @@ impl OperatorLine {
         Self::registered(STATE, owner, class, name)
     }
 
-    /// Begins the line of a gradient. The parameter is added with [`Self::with`], and then the gradient; or only the
-    /// gradient.
+    /// Begins the line of a gradient. The parameter, if it is known, and then the gradient are added with
+    /// [`Self::with`].
     pub const fn gradient() -> Self {
         Self::of(GRADIENT)
     }
@@ -133,7 +133,7 @@ impl OperatorLine {
         );
         self.push_number(tensor.identity);
         self.push_byte(tensor.dtype as u8);
-        // The complement, so that the number of the host's heap, which is the largest, takes one byte.
+        // The complement is written, so that the number of the host's heap, which is the largest, takes one byte.
         self.push_number(u64::from(!tensor.device.0));
         if let Some(address) = tensor.storage {
             self.push_number(address);
@@ -214,7 +214,7 @@ pub enum Entry<'a> {
     Gradient(Option<LoggedTensor>, LoggedTensor),
 }
 
-/// A tensor's owner and its name there.
+/// The owner of a tensor, and the tensor's name in its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration<'a> {
     /// The number of the module or optimizer.
@@ -307,7 +307,7 @@ fn read_text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
     std::str::from_utf8(text).map_err(|_| Malformed)
 }
 
-/// Returns the last tensor of a line, if there is another one.
+/// Reads the last tensor of a line; `None` if the line has no further tensor.
 fn read_optional_tensor(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
     if bytes.0.is_empty() { Ok(None) } else { read_tensor(bytes).map(Some) }
 }
@@ -323,7 +323,7 @@ fn read_tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
 fn read_tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     let flags = bytes.read_byte()?;
     let identity = bytes.read_number()?;
-    // Types that a later version added are bytes to this version.
+    // Types that a later version added are read as bytes by this version.
     let dtype = Dtype::ALL.get(usize::from(bytes.read_byte()?)).copied().unwrap_or(Dtype::U8);
     let device = DeviceId(!u16::try_from(bytes.read_number()?).map_err(|_| Malformed)?);
     let has = |flag: u8| flags & flag != 0;

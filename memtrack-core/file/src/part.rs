@@ -1,7 +1,7 @@
-//! A recording in parts: a stream with a size limit continues in a new file from time to time, and the oldest files
-//! are removed. Each part has all tables and begins with the live blocks and segments, so that the remaining parts are
-//! a complete recording from the oldest of them on. The newest part has the name of the recording; the names of the
-//! others are that name and their number.
+//! A recording in parts: a stream with a size limit continues in a new file from time to time, and the oldest files are
+//! removed. Each part has all tables and begins with the live blocks and segments, so that the remaining parts are a
+//! complete recording from the oldest of them on. The newest part has the name of the recording; the name of any other
+//! part is that name followed by the part's number.
 
 use super::{chunk, unfinished};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// The number of the recording to which the part belongs.
+    /// The number of the recording that the part belongs to.
     pub recording: u64,
     /// The number of this part.
     pub number: u64,
@@ -26,8 +26,8 @@ pub struct Part {
     /// Events after this tick are in this part or a later one; the part begins with the blocks that were live at this
     /// tick.
     pub since_ticks: u64,
-    /// Whether the part begins with exactly the state after the events of all earlier parts, and contains all others: then
-    /// `since_ticks` excludes none of its events.
+    /// Whether the part begins with exactly the state after the events of all earlier parts, and contains all later
+    /// events. In that case, `since_ticks` excludes none of its events.
     pub is_exact: bool,
     /// The sums over the events of all earlier parts.
     pub devices: Vec<DeviceStatistics>,
@@ -123,7 +123,7 @@ fn is_followed_by(file: &mut File, next: u64) -> io::Result<bool> {
 pub fn open(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();
-    // Only files can be read twice.
+    // Only regular files can be read twice.
     if file.metadata()?.is_file() {
         if let Some(part) = read_head(&mut file)? {
             let open_part = |number: u64| {
@@ -188,7 +188,7 @@ impl OpeningState {
                 events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
             }
         };
-        // The blocks and the segments that are known already; their addresses are often the same.
+        // The known blocks, and the known segments. They are kept apart because their addresses are often the same.
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
@@ -198,7 +198,8 @@ impl OpeningState {
             known[1].insert((segment.device, segment.address));
             insert(segment_to_event(segment), false);
         }
-        // Memory that was freed while the tables were read was live too; its free has the same properties.
+        // Memory that was freed while the tables were being read was also live when the part began. The allocation is
+        // made from the free event, which has the same properties.
         let is_after = |event: &Event| part.is_exact || event.ticks > part.since_ticks;
         for event in snapshot.events.iter().filter(is_after) {
             let (of_segments, began) = match event.action {
@@ -222,7 +223,7 @@ impl OpeningState {
         }
         for event in snapshot.events.iter() {
             unfinished::count_event(&mut counts, &event);
-            // The state at the part's beginning includes earlier events, or their blocks were freed.
+            // Earlier events are already included in the state at the part's beginning, or their blocks were freed.
             if is_after(&event) {
                 events.push(&event);
             }

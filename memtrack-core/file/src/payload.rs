@@ -11,7 +11,7 @@ use memtrack_model::snapshot::{
 use memtrack_model::text::cut;
 
 /// The maximum length of a name in bytes; longer names are cut at a character when they are written or read. Reports
-/// join the names of nested scopes, so that a few very long names in a file would make reports huge.
+/// join the names of nested scopes, so a few very long names in a file would make reports huge.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
 fn truncate_name(name: &str) -> &str {
@@ -93,7 +93,7 @@ pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     Ok(())
 }
 
-/// Appends a row of STAK; the caller writes what precedes the rows (first id, number of rows).
+/// Appends a row of STAK; the caller writes the first id and the number of rows before the rows.
 pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
     put_column(out, addresses, |&address| address);
@@ -165,7 +165,7 @@ pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
     Ok(rows)
 }
 
-/// Appends the payload of LIVE; `last` if no further LIVE chunk follows.
+/// Appends the payload of LIVE. `last` means that no further LIVE chunk follows.
 pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     out.push(u8::from(last));
     put(out, blocks.len() as u64);
@@ -209,7 +209,7 @@ pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malfor
     Ok(((0..count).map(row).collect(), last))
 }
 
-/// Appends the payload of SUMS: some rows of `sums`; `last` if they are the last rows.
+/// Appends the payload of SUMS: some rows of `sums`. `last` means that they are the last rows.
 pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeSum], last: bool) {
     out.push(u8::from(last));
     put(out, sums.ticks);

@@ -1,4 +1,4 @@
-//! Which processes of a run are read.
+//! The choice of the processes of a run to read.
 
 use super::RecordingError;
 use super::reader::read_rows;
@@ -23,12 +23,12 @@ pub enum ProcessChoice {
     Like(String),
     /// The process with this number.
     Number(u32),
-    /// All processes as one. The addresses of a process are greater by its number times 2^48.
+    /// All processes as one. The number of a process times 2^48 is added to its addresses.
     All,
 }
 
 impl ProcessChoice {
-    /// Returns the number of the process, if only that is needed.
+    /// Returns the number of the process if the choice is a number, so that no other process needs to be read.
     pub(super) fn only_number(&self) -> Option<u32> {
         match self {
             Self::Number(number) => Some(*number),
@@ -57,7 +57,7 @@ impl ProcessChoice {
                 Self::Number(number) => format!("number {number}"),
                 Self::Program | Self::Like(_) | Self::All => String::new(),
             };
-            // What each process finally became, the largest first.
+            // The last program of each process, the largest process first.
             let mut last: Vec<&ProcessRow> =
                 rows.iter().filter(|row| row.end != ProcessEnd::Replaced).collect();
             last.sort_by_key(|row| std::cmp::Reverse(row.held_bytes));
@@ -70,7 +70,7 @@ impl ProcessChoice {
 /// Returns the process with this id or name.
 fn find<'a>(rows: &'a [ProcessRow], name: &str) -> Option<&'a ProcessRow> {
     let pid = name.parse().ok();
-    // After `exec`, what the process became; and of a process id that was used again, the later process.
+    // The newest row with this id: after `exec`, the later program, and if the id was reused, the later process.
     let of_pid = rows.iter().filter(|row| Some(row.pid) == pid).max_by_key(|row| row.begun_ticks);
     of_pid.or_else(|| rows.iter().filter(|row| row.is_named(name)).max_by_key(|row| row.held_bytes))
 }
@@ -144,7 +144,8 @@ mod tests {
         }
     }
 
-    /// Two processes, whose chunks alternate, with a block each at the same address; the second frees it.
+    /// Two processes, whose chunks alternate, with a block each at the same address. The second process frees its
+    /// block.
     fn run(done: bool) -> Vec<u8> {
         let meta = |program: &str| Meta { program: program.into(), ..Meta::default() };
         let mut writer = RecordingWriter::new_run(Vec::new(), &meta("/bin/a"), (0, 0)).unwrap();

@@ -1,5 +1,5 @@
-//! The result of reading besides the snapshot: the reason why a file could not be read at all ([`RecordingError`]), or
-//! which part of the file was read ([`ReadReport`]).
+//! The result of reading a file, apart from the snapshot: the reason why a file could not be read at all
+//! ([`RecordingError`]), or which part of the file was read ([`ReadReport`]).
 
 use memtrack_model::snapshot::{ProcessRow, Unrecorded};
 use std::{fmt, io};
@@ -27,14 +27,14 @@ pub enum RecordingError {
     },
     /// The run has no such process.
     NoProcess {
-        /// The process id or name that was asked for.
+        /// The requested process id or name.
         wanted: String,
         /// The processes of the run: process id and command line.
         processes: Vec<(u32, String)>,
     },
 }
 
-/// The number of processes that an error names.
+/// The maximum number of processes that an error names.
 const MAX_NAMED: usize = 8;
 
 impl fmt::Display for RecordingError {
@@ -114,13 +114,15 @@ pub struct ReadReport {
     pub processes: Vec<ProcessRow>,
     /// The numbers of the processes that the snapshot contains; empty for the recording of one process.
     pub chosen: Vec<u32>,
-    /// Whether a run was ended, and read to its end. [`Self::complete`] is about the chosen processes.
+    /// Whether the recording of a run was finished, and read to its end. [`Self::complete`] refers to the chosen
+    /// processes.
     pub run_complete: bool,
-    /// The processes of a run of which nothing is recorded.
+    /// The counts of the processes of a run that are not recorded.
     pub unrecorded: Unrecorded,
-    /// Whether events of the chosen processes may be missing that were not counted.
+    /// Whether events of the chosen processes may be missing without being counted.
     pub has_gaps: bool,
-    /// The numbers of the chosen processes of which nothing is left, because it was in parts that were removed or cut off.
+    /// The numbers of the chosen processes that have no data left, because the data was in parts that were removed or cut
+    /// off.
     pub removed: Vec<u32>,
 }
 
@@ -132,7 +134,8 @@ impl ReadReport {
         self.processes.iter().find(|row| row.number == number)
     }
 
-    /// Describes for the user in one line what is missing, without the file's name; `None` if nothing is missing.
+    /// Returns one line for the user that describes the missing data, without the file's name; `None` if nothing is
+    /// missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.lost_bytes;
         let is_run = !self.processes.is_empty();

@@ -32,7 +32,7 @@ pub enum Content {
 }
 
 /// Reads the description of the program from the beginning of a recording; `None` if the input is not a recording, or
-/// ends before.
+/// ends before the description does.
 pub fn read_meta(mut input: impl Read) -> Option<Meta> {
     check_header(&mut input).ok()?;
     let mut raw = Vec::new();
@@ -42,8 +42,8 @@ pub fn read_meta(mut input: impl Read) -> Option<Meta> {
     }
 }
 
-/// Reads a recording up to its last complete chunk; of the recording of a run, the program's process. The events are sorted by
-/// ticks; events with equal ticks are in the order in which they were written.
+/// Reads a recording up to its last complete chunk. From the recording of a run, reads only the program's process. The events
+/// are sorted by ticks; events with equal ticks are in the order in which they were written.
 ///
 /// # Errors
 /// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
@@ -55,8 +55,8 @@ pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
 /// Returns the number of bytes that were read so far from a file that is compressed as a whole.
 pub type PackedInput<'a> = &'a dyn Fn() -> u64;
 
-/// Reads a recording like [`read`], but these processes of a run. `packed_bytes` limits the unpacked size of a compressed file;
-/// anything beyond the limit counts as damaged.
+/// Reads a recording like [`read`], but reads the chosen processes of a run. `packed_bytes` limits the unpacked size of a
+/// compressed file; anything beyond the limit counts as damaged.
 ///
 /// # Errors
 /// Fails like [`read`], and if a run has no such process.
@@ -70,8 +70,8 @@ pub fn read_choice(
     Ok((content, report))
 }
 
-/// Reads all processes of a run, each with a snapshot of its own. The recording of one process has a row with the number 1; a file
-/// with a snapshot from PyTorch has none.
+/// Reads all processes of a run, each as a separate snapshot. A recording of one process yields one row, with the number 1; a
+/// file with a snapshot from PyTorch yields none.
 ///
 /// # Errors
 /// Fails like [`read`].
@@ -96,7 +96,7 @@ fn read_states(
     let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
     let whole_bytes = loop {
         let start = position;
-        // What is common to all processes, and what is of the process.
+        // Of the chunks of other processes, only the kinds that concern the whole run are wanted.
         let is_other = only.is_some_and(|only| states.current != 0 && states.current != only);
         let wanted = |kind| {
             !is_other || matches!(kind, chunk::PROCESS | chunk::UNRECORDED | chunk::NEXT | chunk::DONE)
@@ -150,8 +150,8 @@ fn read_states(
     Ok((states, report))
 }
 
-/// Reads the rows of the processes of a run, and passes over everything else. Empty for any other file, and as far as the
-/// input can be read.
+/// Reads the rows of the processes of a run, as far as the input can be read, and skips everything else. Returns no rows
+/// for any other file.
 ///
 /// # Errors
 /// Fails when `input` cannot be read.
@@ -209,20 +209,20 @@ fn read_header(input: &mut impl Read) -> Result<u32, RecordingError> {
 /// The content of the chunks so far, by process.
 #[derive(Default)]
 struct States {
-    /// The state of each process. The number 0 has what is before the first process: in a recording of one process, that is
-    /// everything.
+    /// The state of each process, by number. Number 0 contains everything before the first process, which is the entire
+    /// content of a recording of one process.
     states: BTreeMap<u32, State>,
     rows: Rows,
     unrecorded: Unrecorded,
     /// Whether the header is that of a run.
     is_run: bool,
-    /// The process to which the next chunk belongs.
+    /// The process that the next chunk belongs to.
     current: u32,
-    /// What all processes together may still leave empty.
+    /// The number of rows that all processes together may still leave empty.
     room: Room,
 }
 
-/// The rows of tables that a file may still leave empty: they take memory, and no bytes in the file.
+/// The number of table rows that a file may still leave empty. Such rows take memory, but no bytes in the file.
 struct Room {
     stacks: usize,
     ids: usize,
@@ -263,7 +263,7 @@ impl States {
         report.complete = snapshots.iter().all(|(_, snapshot)| snapshot.meta.complete);
         let mut snapshot = merge(snapshots);
         if *choice == ProcessChoice::All {
-            // Numbers over all processes are then only lower limits.
+            // If any process is missing, totals over all processes are only lower limits.
             snapshot.meta.complete &= self.unrecorded.count() == 0 && report.removed.is_empty();
         }
         Ok(Content::Recording(Box::new(snapshot)))
@@ -328,13 +328,13 @@ struct State {
     /// Whether the last LIVE chunk was read.
     live_complete: bool,
     statistics_read: bool,
-    /// The rows of the newest sums of scopes, until the last of them was read.
+    /// The rows of the newest sums of scopes, until the last row has been read.
     scope_sums: ScopeSums,
     /// The segments that are parts of expandable segments.
     expandable: HashSet<(DeviceId, u64)>,
     /// In a recording in parts, the state at the beginning of the oldest part.
     opening: Option<OpeningState>,
-    /// The newest part of which a chunk was read.
+    /// The newest part from which a chunk was read.
     part: Option<Part>,
     /// The pickle of a snapshot from PyTorch, as far as it was read.
     pytorch: Option<Vec<u8>>,

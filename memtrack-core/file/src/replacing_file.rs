@@ -2,8 +2,8 @@
 //! files that memtrack writes use this, except streams. So a reader never sees half a file, and a failed run leaves the
 //! old file.
 //!
-//! **Why not `tempfile`?** Programs that only record would compile `rustix`, `fastrand` and `getrandom` for a name and a
-//! rename.
+//! **Why not `tempfile`?** Programs that only record would have to compile `rustix`, `fastrand` and `getrandom` just for
+//! a name and a rename.
 
 use crate::Compression;
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ pub struct ReplacingFile {
 }
 
 impl ReplacingFile {
-    /// Starts a file that will replace `target`. A symbolic link is followed, so that the file to which it points is
+    /// Starts a file that will replace `target`. A symbolic link is followed, so that the file that it points to is
     /// replaced and the link stays. A replaced file keeps its mode, without write access for others.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl ReplacingFile {
     /// Flushes the content and renames the file to the target.
     ///
     /// # Errors
-    /// Fails when the rest cannot be written or the file cannot be renamed; the target is then as it was.
+    /// Fails when the rest cannot be written or the file cannot be renamed; in that case, the target is unchanged.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some(mut file) = self.file.take() {
             file.flush()?;

@@ -20,7 +20,7 @@ impl LiveState {
         self.blocks.get(&(device, address))
     }
 
-    /// Applies an event. The events of an address must be applied in their order.
+    /// Applies an event. The events of an address must be applied in order.
     pub fn apply(&mut self, event: &Event) {
         let place = (event.device, event.address);
         match event.action {

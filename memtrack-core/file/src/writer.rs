@@ -26,7 +26,7 @@ const MIN_CHUNK_BYTES: usize = 1 << 20;
 /// Writes a recording chunk by chunk.
 ///
 /// The caller assigns the ids. A stack, scope or thread must be written before the first event that refers to it; a
-/// reader replaces an unknown id by "none". After an error the file may end in an incomplete chunk, so every further
+/// reader replaces an unknown id with "none". After an error the file may end in an incomplete chunk, so every further
 /// call fails too.
 #[derive(Debug)]
 pub struct RecordingWriter<W: Write> {
@@ -80,7 +80,8 @@ impl<W: Write> RecordingWriter<W> {
         Ok(writer)
     }
 
-    /// Writes the row of a process, which replaces an earlier one. What is written from now on is of this process.
+    /// Writes the row of a process, which replaces an earlier one. Everything that is written afterwards belongs to
+    /// this process.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -92,7 +93,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the numbers of processes of which nothing is recorded. The last call replaces earlier ones.
+    /// Writes how many processes are not recorded, by reason. The last call replaces earlier ones.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -101,7 +102,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Makes what is written from now on part of a process whose row was written before.
+    /// Selects the process that everything written afterwards belongs to. Its row must have been written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -192,8 +193,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes events: those of a thread in their order, those of different threads in any order (the reader sorts by
-    /// ticks).
+    /// Writes events. The events of a thread must be in order. Those of different threads may be in any order, because
+    /// the reader sorts by ticks.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -217,8 +218,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader uses the first
-    /// and the last reading, so frequent readings keep the times of a killed program right.
+    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader uses the first and the
+    /// last reading, so frequent readings keep the times of a killed program accurate.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -238,7 +239,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the tables that are known at the end, of which each replaces earlier ones: see the functions of these names.
+    /// Writes the tables that are known at the end. Each one replaces earlier tables of its kind; see the functions with
+    /// these names.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -460,7 +462,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Ends the part; `number` is that of the next part.
+    /// Ends the part. `number` is the number of the next part.
     pub fn next_part(&mut self, number: u64) -> io::Result<()> {
         self.write_raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }

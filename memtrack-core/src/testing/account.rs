@@ -128,6 +128,6 @@ impl FinishedTest {
 pub(super) enum SecondRun {
     /// The run ended in the same way as the first one.
     Ended(FinishedTest),
-    /// The run ended differently, so the memory that it left cannot be compared. The value says how it ended.
+    /// The run ended differently, so the memory that it left cannot be compared. The value describes how it ended.
     EndedDifferently(&'static str),
 }

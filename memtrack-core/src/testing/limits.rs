@@ -58,7 +58,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Creates limits with none of them set.
+    /// Creates a value without any limits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -89,23 +89,23 @@ impl Limits {
         self
     }
 
-    /// Sets separate limits for the host's heap. Those that are set in `limits` override the general ones.
+    /// Sets separate limits for the host's heap. The limits set in `limits` override the general ones.
     pub fn host(mut self, limits: Self) -> Self {
         self.host = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// Sets separate limits for each device and for pinned host memory. Those that are set in `limits` override the
-    /// general ones.
+    /// Sets separate limits for each device and for pinned host memory. The limits set in `limits` override the general
+    /// ones.
     pub fn devices(mut self, limits: Self) -> Self {
         self.devices = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// Excludes memory from leaks if a function or a file in its stack matches `glob`. This is for caches that are
-    /// filled on purpose. Globs have the form of those for the command's `--mine`: `my_crate::cache::*`,
+    /// Does not count memory as leaked if a function or a file in its stack matches `glob`. This is for caches that are
+    /// filled on purpose. Globs have the same form as for the command's option `--mine`: `my_crate::cache::*`,
     /// `src/cache.rs`. The peak and the count are not affected. Requires the feature `report`.
     pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
         self.ignored.push(glob.into());

@@ -62,7 +62,7 @@ mod with_symbols {
     use std::collections::HashMap;
     use std::rc::Rc;
 
-    /// Functions that create a value once, which then lives until the program or the thread ends.
+    /// Functions that create a value once. The value then lives until the program or the thread ends.
     const ONE_TIME_INITIALIZERS: [&str; 10] = [
         "std::sync::lazy_lock::",
         "std::sync::once_lock::",
@@ -75,8 +75,8 @@ mod with_symbols {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// The one-time initializers of cells that may be fields as well as statics. Values that one line puts into several
-    /// cells are leaks like any others.
+    /// The one-time initializers of cells that can be fields as well as statics. If one line initializes several cells,
+    /// their values count as leaks.
     const CELL_INITIALIZERS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
     /// Types in `once_cell` that are hardly ever fields.
     const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];

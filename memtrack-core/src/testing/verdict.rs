@@ -24,7 +24,7 @@ pub(super) struct LimitCheck<'a> {
 pub(super) enum Leaks<'a> {
     /// The test ran once.
     Once,
-    /// The test ran twice, but the second run ended differently. The value says how.
+    /// The test ran twice, but the second run ended differently. The value describes how.
     NotComparable(&'a str),
     /// The test ran twice.
     Twice {
@@ -146,8 +146,8 @@ impl LimitCheck<'_> {
         }
     }
 
-    /// Appends a message about leaks if they exceed the limit. For a test that ran twice, its leaks are the memory that
-    /// the second run added.
+    /// Appends a message about leaks if they exceed the limit. If the test ran twice, its leaks are the memory that the
+    /// second run added.
     fn check_leaks(
         &self,
         device: DeviceId,

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 /// started minus those freed (below zero if older memory was freed), and reserved is the process's resident set, read
 /// at most about 2.4 ms earlier. A `backward` or `optimizer` scope is recorded like an operator when it ends, because
 /// with most frameworks the code inside it cannot be annotated. A long run keeps the newest operators
-/// ([`Options::tracker_entries`]), and of the older ones only the data that [`Self::summary`] needs. An operator that
+/// ([`Options::tracker_entries`]) and only the data about older ones that [`Self::summary`] needs. An operator that
 /// ends in a panic is not recorded, just as PyTorch's hooks would not run.
 ///
 /// ```
@@ -162,7 +162,7 @@ impl MemoryTracker {
     }
 
     /// Returns the operators with the largest growth. The summary of a loaded tracker is exactly PyTorch's, which uses
-    /// the first record only as a baseline; that of a recorded tracker also lists the first record.
+    /// the first record only as a baseline. The summary of a recorded tracker also lists the first record.
     ///
     /// # Errors
     /// Fails when the tracker was loaded and has no records.

@@ -80,7 +80,7 @@ impl Run {
         }
     }
 
-    /// Records an operator if that needs no memory other than `spare`; otherwise, returns the number of chunks in the
+    /// Records an operator if this needs no memory beyond `spare`. Otherwise, returns the number of chunks in the
     /// series. Afterwards, `spare` contains the memory to be freed.
     fn operator_finished(&self, node: &'static ScopeNode, spare: &mut SpareMemory) -> Result<(), usize> {
         let name = node.name_id() as usize;
@@ -151,7 +151,7 @@ impl Run {
     pub(super) fn copy(&self) -> RunCopy {
         let mut series = Series::new(1, 0);
         let mut markers = Vec::with_capacity(MARKER_NAME_COUNT);
-        // Read these before `markers`, so that none of them is newer than the newest of `markers`.
+        // Read `marks` before `markers`, so that none of the marks is newer than the newest marker.
         let marks = self.marks();
         loop {
             let state = self.lock_state();
@@ -234,7 +234,7 @@ impl State {
         }
     }
 
-    /// Returns whether an operator whose name has the ID `name` can be recorded with no memory other than `spare`.
+    /// Returns whether an operator whose name has the ID `name` can be recorded without memory beyond `spare`.
     fn fits(&self, name: usize, spare: &SpareMemory) -> bool {
         name < self.counts.len().max(spare.counts.len()) && self.series.fits(&spare.series)
     }

@@ -1,9 +1,9 @@
 //! The data of a running tracker: a 48-byte record for each of the newest operators, and the data about older ones that
 //! a summary needs. Names are assembled when the data is read, not when an operator ends. However long the program
-//! runs, memory is limited to that of the kept records plus one chunk.
+//! runs, the series needs memory only for the kept records plus one chunk.
 //!
 //! **What is kept?** By default, the newest 262,144 operators are kept (`Options::tracker_entries`). Of the older ones,
-//! only the peaks and the 1,000 operators with the largest growth are kept; a summary ranks the latter.
+//! only the peaks and the 1,000 operators with the largest growth are kept; a summary ranks these operators.
 
 use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
@@ -55,7 +55,8 @@ pub(super) struct Series {
     previous_bytes: i64,
     /// The maximum of each counter after folded operators.
     peaks: Levels,
-    /// The largest growths of folded operators, in a heap with the smallest one on top, because that is replaced first.
+    /// The largest growths of folded operators, in a heap with the smallest growth on top, because the smallest is
+    /// replaced first.
     growths: BinaryHeap<Reverse<FoldedGrowth>>,
 }
 
@@ -139,7 +140,7 @@ impl Series {
         self.chunks.back().is_none_or(|last| last.len() == CHUNK_RECORDS)
     }
 
-    /// Returns whether one more record can be added with no memory other than `spare`.
+    /// Returns whether one more record can be added without memory beyond `spare`.
     pub(super) fn fits(&self, spare: &SpareMemory) -> bool {
         let list = self.chunks.capacity().max(spare.list.capacity());
         !self.needs_chunk() || self.is_full() || spare.chunk.is_some() && self.chunks.len() < list
@@ -287,8 +288,8 @@ impl Series {
     }
 }
 
-/// Moves the contents of `list` into the memory of `spare` if that is larger. Afterwards, `spare` contains the memory
-/// to be freed.
+/// Moves the contents of `list` into the memory of `spare` if `spare` has the larger capacity. Afterwards, `spare`
+/// contains the memory to be freed.
 pub(super) fn move_into_larger<T>(list: &mut VecDeque<T>, spare: &mut VecDeque<T>) {
     if spare.capacity() > list.capacity() {
         std::mem::swap(list, spare);

@@ -6,7 +6,7 @@ use memtrack_model::snapshot::Module;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The maximum depth to which a symbol folder is searched.
+/// The maximum depth of the search in a symbol folder.
 const MAX_DEPTH: usize = 32;
 /// The maximum number of files to read.
 const MAX_FILES: usize = 200_000;

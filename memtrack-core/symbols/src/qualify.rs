@@ -5,7 +5,7 @@
 use memtrack_model::Frame;
 use memtrack_model::paths::with_slashes;
 
-/// A placeholder for a closure of which only the file is known. It has no braces, because text in braces is removed
+/// A placeholder for a closure for which only the file is known. It has no braces, because text in braces is removed
 /// from names.
 const UNKNOWN_CLOSURE: &str = "closure";
 
@@ -44,7 +44,7 @@ fn is_path_in(path: &str, file: &str) -> bool {
     path.split("::").any(|part| part == module)
 }
 
-/// Returns whether a bare name is that of a closure, i.e. `{closure#0}`, possibly followed by types.
+/// Returns whether a bare name is the name of a closure, i.e. `{closure#0}`, possibly followed by types.
 fn is_closure(function: &str) -> bool {
     closure_number(function).is_some()
 }

@@ -76,8 +76,8 @@ impl Symbolizer {
     }
 
     /// Creates a symbolizer for the stacks in `snapshot`. Addresses are looked up in the snapshot's modules. Names that
-    /// are already in the snapshot, as in those from PyTorch, are used as they are. [`Snapshot::frame_keys`] returns
-    /// the keys to look up.
+    /// the snapshot already contains, as snapshots from PyTorch do, are used unchanged. [`Snapshot::frame_keys`]
+    /// returns the keys to look up.
     pub fn of(snapshot: &Snapshot) -> Self {
         let folders = &snapshot.symbol_folders;
         let symbolizer = folders.iter().fold(Self::new(&snapshot.modules), Self::with_folder);
@@ -175,8 +175,8 @@ impl NameFrames for Symbolizer {
     }
 }
 
-/// Returns whether a library belongs to the program. This is so if it is in or below the program's folder, or if the
-/// program is in `bin` and the library is in the neighboring `lib` or `lib64`.
+/// Returns whether a library belongs to the program. This is the case if it is in or below the program's folder, or if
+/// the program is in `bin` and the library is in the neighboring `lib` or `lib64`.
 fn belongs_to(library: &str, program: &str) -> bool {
     let [library, program] = [library, program].map(with_slashes);
     let Some((folder, _)) = split_file_name(&program).filter(|(folder, _)| !folder.is_empty()) else {

@@ -1,7 +1,7 @@
 //! The bounds of the derived implementation. Field types that depend on a type parameter must implement the trait, but
-//! the parameters themselves need not: a `Param<Tensor<B>>` requires nothing of its backend `B`. Only if a field's type
-//! contains the derived type itself are the bounds on the parameters instead, because a bound on the field's type would
-//! make the compiler recurse endlessly.
+//! the parameters themselves need not: a `Param<Tensor<B>>` requires nothing of its backend `B`. If a field's type
+//! contains the derived type itself, however, the bounds are on the parameters, because a bound on the field's type
+//! would make the compiler recurse endlessly.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;

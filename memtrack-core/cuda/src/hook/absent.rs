@@ -1,21 +1,25 @@
-//! Hides the driver's names in a process without the driver. This library exports functions with these names, to which
-//! programs that are linked against the driver are bound; but a program may test by `dlsym`, or by a weak reference, whether
-//! there is a driver, and must find none. `dlsym` is the hook's. Weak references are bound when the program is loaded, before
-//! any code of this library runs: those that are bound to it are set to null when its constructor runs.
+//! Hides the driver's names in a process without the driver. This library exports functions with these names, because
+//! programs that are linked against the driver bind to them. But a program may use `dlsym` or a weak reference to check
+//! whether there is a driver, and must then find none. The hook's `dlsym` handles the first case. Weak references are bound
+//! when the program is loaded, before any code of this library runs. The library's constructor sets those that are bound to
+//! this library to null.
 //!
-//! The same holds for the names of the second library of `memtrack run --host` that the C library or allocator may lack.
+//! The same applies to functions that `memtrack run --host` exports from its second library, memtrack-preload-heap, but
+//! that the C library or allocator may lack.
 //!
-//! **Why not export nothing, and bind the binaries that need the driver?** They would have to be bound after each `dlopen`
-//! too, and a `dlopen` that returns to the hook loses the caller, whose folders the loader searches.
+//! **Why not export nothing, and bind the binaries that need the driver?** Binaries would also have to be bound after each
+//! `dlopen`. But if the hook called `dlopen` in order to act afterwards, the loader would take the hook for the caller,
+//! and would not search the folders of the real caller.
 //!
-//! Weak references of libraries that are opened later remain bound. Without a driver, the functions fail.
+//! Weak references in libraries that are opened later remain bound to this library. If there is no driver, its
+//! functions fail.
 
 use super::entry::{binary_of, look_up, process_symbol};
 use super::table;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The names that memtrack-preload-heap exports and that are not in every C library: C23 has added them.
+/// The names exported by memtrack-preload-heap that some C libraries lack, because C23 added them.
 const HEAP_NAMES: [&[u8]; 2] = [b"free_sized", b"free_aligned_sized"];
 
 /// The load address of memtrack-preload-heap; null if it is not loaded.
@@ -26,7 +30,7 @@ pub(super) fn may_be_absent(name: &[u8]) -> bool {
     HEAP_NAMES.contains(&name) || table::find_by_symbol(name).is_some()
 }
 
-/// Returns whether an address is that of memtrack's function with this name.
+/// Returns whether `address` is the address of memtrack's function with this name.
 pub(super) fn is_here(name: &[u8], address: *const c_void) -> bool {
     match table::find_by_symbol(name) {
         Some(hooked) => hooked.is_export(address),
@@ -37,24 +41,24 @@ pub(super) fn is_here(name: &[u8], address: *const c_void) -> bool {
     }
 }
 
-/// Returns whether only memtrack defines a name, among the binaries in which the program's names are searched.
+/// Returns whether memtrack is the only binary in the program's search order that defines `name`.
 pub(super) fn is_only_here(name: &CStr) -> bool {
-    // The look-up that fails comes last: it sets the error message.
+    // The lookup that is expected to fail comes last, because it sets the error message.
     is_here(name.to_bytes(), process_symbol(name)) && look_up(libc::RTLD_NEXT, name).is_null()
 }
 
-/// Sets the weak references to names that only memtrack defines to null. Must be called while the process has one
-/// thread, after the program was loaded.
+/// Sets the weak references to names that only memtrack defines to null. Must be called after the program was loaded,
+/// while the process has only one thread.
 pub(crate) fn hide_absent_names() {
     let library = binary_of(process_symbol(c"memtrack_heap_library")).cast_mut();
     HEAP_LIBRARY.store(library, Ordering::Relaxed);
     let mut found: Vec<WeakReference> = Vec::new();
     // SAFETY: the callback receives `found` as its data pointer, and is called only before `dl_iterate_phdr` returns.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
-    // Not in the callback: the loader's locks are taken in another order there.
+    // This is not done in the callback, because the loader's locks would be taken in a different order there.
     for reference in found {
         if is_here(reference.name.to_bytes(), reference.bound) && is_only_here(reference.name) {
-            // The look-up has failed, and the program must not find the error message.
+            // The lookup above has failed, and the program must not see its error message.
             // SAFETY: the binary is still loaded. The other call returns this thread's last message.
             unsafe {
                 clear(&reference);
@@ -66,12 +70,12 @@ pub(crate) fn hide_absent_names() {
 
 /// A weak reference to a name that the process may lack without memtrack.
 struct WeakReference {
-    /// In the binary's table of names.
+    /// The name, in the binary's string table.
     name: &'static CStr,
-    /// The function to which it is bound.
+    /// The function that the reference is bound to.
     bound: *const c_void,
     place: *mut *const c_void,
-    /// The end of what the loader has made read-only in the binary: only whole pages are.
+    /// The end of the part of the binary that the loader has made read-only, which it does only for whole pages.
     protected_until: usize,
 }
 
@@ -82,7 +86,7 @@ struct Dynamic {
     symbols: usize,
     /// The addresses and sizes of the two tables of relocations.
     relocations: [(usize, usize); 2],
-    /// The number of relocations without a symbol, which are the first of the first table.
+    /// The number of relocations without a symbol. They are at the start of the first table.
     relative: usize,
 }
 
@@ -106,7 +110,8 @@ const STB_WEAK: u8 = 2;
 const SHN_UNDEF: u16 = 0;
 
 /// The kinds of relocations that store the address of a symbol: `R_X86_64_64` and `R_X86_64_GLOB_DAT`, or the same for aarch64.
-/// Those for calls are left out: they may be bound at the first call, which a program does not make if the reference is null.
+/// Relocations for calls are omitted: they may be bound at the first call, and a program makes no call if the reference is
+/// null.
 #[cfg(target_arch = "x86_64")]
 const ADDRESSES: [u32; 2] = [1, 6];
 #[cfg(target_arch = "aarch64")]
@@ -137,8 +142,8 @@ unsafe fn find_references(bias: usize, headers: &[libc::Elf64_Phdr], found: &mut
     for ((table, bytes), first) in dynamic.relocations.into_iter().zip([dynamic.relative, 0]) {
         let count = if table == 0 { 0 } else { bytes / size_of::<libc::Elf64_Rela>() };
         for index in first..count {
-            // SAFETY: the loader has applied this relocation, so that it, its symbol and the symbol's name are mapped, as is the
-            // place. They need not be aligned. The name is used while the binary is loaded.
+            // SAFETY: the loader has applied this relocation, so the relocation, its symbol, the symbol's name and the place
+            // are mapped. They need not be aligned. The name is used only while the binary is loaded.
             let (name, offset) = unsafe {
                 let relocation = at::<libc::Elf64_Rela>(table).add(index).read_unaligned();
                 if !ADDRESSES.contains(&(relocation.r_info as u32)) {
@@ -178,13 +183,13 @@ unsafe fn find_references(bias: usize, headers: &[libc::Elf64_Phdr], found: &mut
 /// Reads a dynamic section.
 ///
 /// # Safety
-/// It must be that of a loaded binary.
+/// The section must belong to a loaded binary.
 unsafe fn read_dynamic(bias: usize, mut section: *const DynamicEntry) -> Dynamic {
     let mut dynamic = Dynamic::default();
-    // The loader has replaced offsets by addresses, except in sections that it cannot write to.
+    // The loader has replaced offsets with addresses, except in sections that it cannot write to.
     let address = |value: usize| if value < bias { bias.wrapping_add(value) } else { value };
     loop {
-        // SAFETY: the caller guarantees a section, which ends with `DT_NULL`.
+        // SAFETY: the caller guarantees a valid section, and every section ends with `DT_NULL`.
         let entry = unsafe { section.read_unaligned() };
         match entry.tag {
             DT_NULL => return dynamic,

@@ -1,5 +1,5 @@
-//! The hook's own queries to the driver: the current context and device, the free memory. The functions come from the
-//! same library as the hooked call; functions that an old driver lacks are not used.
+//! Queries that the hook itself makes to the driver, such as the current context and device, or the free memory. The
+//! functions come from the same library as the hooked call; functions that an old driver lacks are not used.
 //!
 //! **Why not cudarc?** The hook must query the driver that the program has loaded, through the functions of that library.
 
@@ -141,7 +141,8 @@ impl Driver {
         u16::try_from(device).ok().filter(|_| result == 0)
     }
 
-    /// Returns whether there is more than one device, so that a stream or pool need not belong to the current one.
+    /// Returns whether there is more than one device, in which case a stream or pool may belong to a device other than
+    /// the current one.
     pub(super) fn has_several_devices(&self) -> bool {
         static SEVERAL: OnceLock<bool> = OnceLock::new();
         *SEVERAL.get_or_init(|| {

@@ -1,6 +1,7 @@
 //! Reads from the driver how much of a device is in use and how much its pools cache. The queries run on the program's
-//! own threads, in a hooked call or a request for a snapshot: there the context is current, so that it cannot be
-//! destroyed meanwhile. No lock of memtrack's is held, except the one that keeps the program's pools alive.
+//! own threads, in a hooked call or a request for a snapshot. The context is current on such a thread, so it cannot be
+//! destroyed during a query. memtrack holds no lock during the queries, except the one that prevents the program's
+//! pools from being destroyed.
 
 use super::driver::Driver;
 use super::watch::HooksSuspended;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The values of `CUmemPool_attribute` for reserved and used bytes: the current number and the peak of each.
 const POOL_ATTRIBUTES: [i32; 4] = [5, 6, 7, 8];
 
-/// Takes the reading that is due at an event of `device`.
+/// Takes a reading at an event on `device`, unless another thread has already claimed it.
 #[cold]
 pub(super) fn take_due_reading(driver: &Driver, device: DeviceId, now: u64) {
     let _inside = reentry::enter();
@@ -36,17 +37,16 @@ pub(super) fn take_reading(driver: &Driver, out_of_memory: bool) {
     }
 }
 
-/// Set when the process exits: the driver may have shut down already, so it is queried only in hooked calls from then
-/// on.
+/// Whether the process is exiting. If so, the driver may already have shut down and is queried only in hooked calls.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Stops the readings of snapshots because the process exits.
+/// Stops taking readings for snapshots, because the process is exiting.
 pub(crate) fn stop_readings() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Takes a reading on a thread of the program that is in no hooked call, if a call was hooked before and the thread has
-/// a context.
+/// Takes a reading on a program thread that is not in a hooked call, if an earlier call was hooked and the thread has a
+/// context.
 pub(crate) fn read_on_this_thread() {
     let Some(driver) = Driver::get().filter(|_| !EXITING.load(Ordering::Relaxed)) else { return };
     let _suspended = HooksSuspended::begin();

@@ -1,5 +1,5 @@
-//! The entry point of the hook: a `dlsym` that returns a wrapper for a hooked name and for any other name jumps to the
-//! C library's `dlsym`, as if the hook were not there. It is called before `main` and on any thread, so it takes no
+//! The entry point of the hook: a `dlsym` that returns a wrapper for a hooked name. For any other name, it jumps to the
+//! C library's `dlsym`, as if the hook were not there. It can be called before `main` and on any thread, so it takes no
 //! lock, allocates nothing and uses no thread-local.
 
 use super::absent;
@@ -21,8 +21,8 @@ const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 /// A name that no library exports: each copy of this hook returns a different address for it.
 const IDENTITY_QUERY: &CStr = c"cuMemtrackHook";
 
-/// `dlsym`, for all code in the process: returns the result of [`find_wrapper`], otherwise that of the C library's function,
-/// reached by a tail jump, so that `RTLD_NEXT` still means the caller's next.
+/// The `dlsym` that all code in the process calls. Returns the result of [`find_wrapper`] unless it is null. Otherwise, it
+/// continues in the C library's function with a tail jump, so that `RTLD_NEXT` still means the binaries after the caller's.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Returned by [`find_wrapper`] if the name is to be not found. The error message is set then.
+/// Returned by [`find_wrapper`] if `dlsym` must report that the name was not found. The error message is already set.
 const ABSENT: *const c_void = std::ptr::without_provenance(1);
 
 /// Returns the wrapper for a name, [`ABSENT`], or null if the C library's `dlsym` must be called; [`REAL`] is set then.
@@ -100,7 +100,8 @@ extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c
         let is_identity_query = name == IDENTITY_QUERY;
         return if is_identity_query { find_wrapper as *const c_void } else { std::ptr::null() };
     }
-    // SAFETY: the caller's own arguments. `RTLD_NEXT` then means the binary after this one, which precedes every driver.
+    // SAFETY: the caller's own arguments. Here, `RTLD_NEXT` means the binaries after this one, and this one precedes
+    // every driver.
     let found = unsafe { real(handle, name.as_ptr()) };
     // The next function after the caller may be memtrack's.
     let may_be_here = absent::is_here(name.to_bytes(), found) || found.is_null() && handle == libc::RTLD_NEXT;
@@ -109,7 +110,7 @@ extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c
     }
     match table::find_by_symbol(name.to_bytes()) {
         Some(hooked) if !found.is_null() => table::wrap(hooked, found),
-        // If it is not found, the C library is called once more, for its error message.
+        // If the name was not found, the C library is called once more, to set its error message.
         _ => std::ptr::null(),
     }
 }
@@ -124,7 +125,7 @@ pub(super) fn real_dlsym() -> Dlsym {
         };
         real = VERSIONS.iter().map(find).find(|found| !found.is_null()).unwrap_or(std::ptr::null_mut());
         if real.is_null() {
-            // No code in this process could look up a function any more.
+            // Without it, no code in this process could look up a function.
             // SAFETY: writes a constant, and ends the process.
             unsafe {
                 let text = "memtrack: this C library has no dlsym that memtrack knows\n";
@@ -138,18 +139,19 @@ pub(super) fn real_dlsym() -> Dlsym {
     unsafe { std::mem::transmute::<*mut c_void, Dlsym>(real) }
 }
 
-/// Looks a name up as if the hook were not there.
+/// Looks up a name as if the hook were not there.
 pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a handle of the loader, or one of its pseudo-handles, and a C string.
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
-/// Returns the next function of that name after this binary in the loader's search order.
+/// Returns the next function with this name after this binary in the loader's search order; null if there is none.
 pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
     look_up(libc::RTLD_NEXT, name)
 }
 
-/// Returns the loader's data on the binary that contains an address; its pointers are null if there is none.
+/// Returns the loader's data on the binary that contains an address; the pointers in it are null if there is no such
+/// binary.
 fn info_of(address: *const c_void) -> libc::Dl_info {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: all zeros are a `Dl_info`, which the loader fills; an unknown address is not an error.
@@ -159,19 +161,19 @@ fn info_of(address: *const c_void) -> libc::Dl_info {
     }
 }
 
-/// Returns the load address of the binary that contains an address; null if there is none.
+/// Returns the load address of the binary that contains an address; null if there is no such binary.
 pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
     info_of(address).dli_fbase
 }
 
-/// Returns the function of that name to which the executable, and so nearly all of the process, is bound; null if there is
-/// none.
+/// Returns the function with this name that the executable is bound to, and therefore nearly all code in the process; null
+/// if there is none.
 pub(super) fn process_symbol(name: &CStr) -> *mut c_void {
     static PROCESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut process = PROCESS.load(Ordering::Relaxed);
     if process.is_null() {
-        // `RTLD_DEFAULT` would not do: a library that is linked with `-Bsymbolic`, like the preload library, finds its own
-        // functions first.
+        // `RTLD_DEFAULT` is not sufficient: a library that is linked with `-Bsymbolic`, like the preload library, finds
+        // its own functions first.
         // SAFETY: the executable's own handle, which stays open; nothing is loaded.
         process = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
         PROCESS.store(process, Ordering::Relaxed);
@@ -190,7 +192,8 @@ pub(crate) fn is_in_place() -> bool {
     static IN_PLACE: AtomicU8 = AtomicU8::new(UNKNOWN);
     match IN_PLACE.load(Ordering::Relaxed) {
         UNKNOWN => {
-            // The binaries are compared: in a library, even this crate's `dlsym` may resolve to that of another binary.
+            // Compare binaries, not functions: in a library, even this crate's name `dlsym` may resolve to another
+            // binary's function.
             let first = binary_of(process_dlsym());
             let is_this_one = !first.is_null() && first == binary_of(find_wrapper as *const c_void);
             IN_PLACE.store(1 + u8::from(is_this_one), Ordering::Relaxed);
@@ -200,7 +203,7 @@ pub(crate) fn is_in_place() -> bool {
     }
 }
 
-/// Returns whether the process's `dlsym` is that of another copy of memtrack, such as a copy that the program links.
+/// Returns whether the process's `dlsym` belongs to another copy of memtrack, such as one that the program links.
 pub(crate) fn another_copy_is_in_place() -> bool {
     let first = process_dlsym();
     if first.is_null() {

@@ -1,7 +1,7 @@
-//! The hook between a program and the CUDA driver. Programs find the driver's functions in three ways (linked, by
-//! `dlsym`, by `cuGetProcAddress`), and each way returns a wrapper for about thirty of them: `entry` is the hook's
-//! `dlsym`, `table` the names and wrappers, `wrap` the code of the wrappers, `watch` their reports to the recorder. `absent`
-//! hides the names from a process without the driver.
+//! The hook between a program and the CUDA driver. Programs find the driver's functions in three ways (linked, by `dlsym`,
+//! by `cuGetProcAddress`), and each way returns a wrapper for about thirty of them. `entry` contains the hook's `dlsym`,
+//! `table` the names and wrappers, `wrap` the code of the wrappers, and `watch` their reports to the recorder. `driver` and
+//! `driver_reading` query the driver. `absent` hides the names from a process without the driver.
 #![allow(unsafe_code)]
 
 mod absent;

@@ -1,6 +1,6 @@
-//! The hooked functions by exact name, and their wrappers. A wrapper must know which function it replaces, and one
-//! name may have several addresses (two copies of a driver, legacy and per-thread streams): so each address that the
-//! driver returns occupies a slot, and each slot has its own wrapper.
+//! The hooked functions by exact name, and their wrappers. A wrapper must know which function it replaces, and one name
+//! may have several addresses (two copies of a driver, legacy and per-thread streams). Each address that the driver
+//! returns therefore occupies a slot, and each slot has its own wrapper.
 
 use super::entry::look_up;
 use super::wrap::{
@@ -15,7 +15,8 @@ const SLOTS: usize = 4;
 /// The slot for programs that are linked against the driver.
 const LINKED_SLOT: usize = SLOTS;
 
-/// Returned if a linked program calls the driver and there is none.
+/// `CUDA_ERROR_NOT_INITIALIZED`, which is returned if a program linked against the driver calls it, but there is no
+/// driver.
 const NOT_INITIALIZED: CuResult = 3;
 
 /// A hooked function.
@@ -24,7 +25,7 @@ pub(super) struct HookedFunction {
     symbol: &'static str,
     /// The name by which `cuGetProcAddress` finds the function.
     base: &'static str,
-    /// The CUDA version (`major * 1000 + minor * 10`) from which on `base` means this function.
+    /// The first CUDA version (`major * 1000 + minor * 10`) in which `base` means this function.
     since: i32,
     /// Whether the function takes a stream and treats 0 as the per-thread default stream.
     per_thread: bool,
@@ -143,7 +144,7 @@ hooks! {
         procedures::get_v2(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64, status: *mut i32);
 }
 
-/// Returns the hooked function with that symbol.
+/// Returns the hooked function with this symbol.
 pub(super) fn find_by_symbol(symbol: &[u8]) -> Option<&'static HookedFunction> {
     HOOKS.iter().find(|hooked| hooked.symbol.as_bytes() == symbol)
 }
@@ -161,8 +162,8 @@ pub(super) fn find_by_base(base: &[u8], version: i32, per_thread: bool) -> Optio
     found.or_else(|| find_by_symbol(base).filter(|hooked| hooked.since <= version))
 }
 
-/// Returns the wrapper for a function of the driver: always the same wrapper for the same address. Returns `real`
-/// unchanged if it is a wrapper already, or if its name has too many addresses.
+/// Returns the wrapper for a function of the driver. The wrapper for a given address is always the same. Returns `real`
+/// unchanged if it is already a wrapper, or if its name has too many addresses.
 pub(super) fn wrap(hooked: &'static HookedFunction, real: *mut c_void) -> *const c_void {
     if hooked.is_export(real) || hooked.wrappers.contains(&real.cast_const()) {
         return real;
@@ -177,7 +178,7 @@ pub(super) fn wrap(hooked: &'static HookedFunction, real: *mut c_void) -> *const
 }
 
 impl HookedFunction {
-    /// Returns whether an address is that of the function that is exported for programs that are linked against the driver.
+    /// Returns whether `address` is the function that is exported for programs that are linked against the driver.
     pub(super) fn is_export(&self, address: *const c_void) -> bool {
         std::ptr::eq(address, self.export)
     }

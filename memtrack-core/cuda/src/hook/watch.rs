@@ -24,13 +24,13 @@ pub(crate) fn unknown_frees() -> u64 {
     UNKNOWN_FREES.load(Ordering::Relaxed)
 }
 
-/// A hooked call in progress. Calls that the driver makes to its own functions meanwhile, on the same thread, are part
-/// of it.
+/// A hooked call in progress. Calls that the driver makes to its own functions on the same thread in the meantime are
+/// part of the hooked call.
 pub(super) struct HookedCall {
     pub(super) driver: &'static Driver,
 }
 
-/// The properties of an allocation, besides its address and size.
+/// The properties of an allocation, apart from its address and size.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     pub(super) origin: Origin,
@@ -56,7 +56,7 @@ impl HookedCall {
     #[inline(always)]
     pub(super) fn enter(real: *const c_void) -> Option<Self> {
         run::begin_if_requested();
-        // Calls are watched even while nothing is recorded, because observers of out-of-memory are always notified.
+        // Calls are watched even while nothing is recorded, because out-of-memory observers are always notified.
         if IN_HOOKED_CALL.get() || !entry::is_in_place() {
             return None;
         }
@@ -64,7 +64,7 @@ impl HookedCall {
         Some(Self { driver: Driver::of(real) })
     }
 
-    /// Records the driver's result of a request for memory.
+    /// Records the result that the driver returned for a request for memory.
     #[inline(always)]
     pub(super) fn record_alloc_result(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
         match result {
@@ -138,7 +138,7 @@ impl HookedCall {
         freed
     }
 
-    /// Records the driver's result of a free that was recorded by [`Self::before_free`].
+    /// Records the result that the driver returned for a free recorded by [`Self::before_free`].
     #[inline(always)]
     pub(super) fn record_free_result(&self, result: CuResult, freed: Option<DriverFreed>) {
         let Some(freed) = freed else { return };
@@ -174,9 +174,11 @@ impl HookedCall {
         ended.into_iter().filter_map(|address| hook.driver_free(address)).collect()
     }
 
-    /// Records the driver's result of frees that were recorded by [`Self::before_unmap`] or [`Self::before_teardown`].
+    /// Records the result that the driver returned for frees recorded by [`Self::before_unmap`] or
+    /// [`Self::before_teardown`].
     pub(super) fn record_free_results(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
-        // Ends of a pool's blocks are stamped again: after all others, or a thread's events would be out of order.
+        // Frees that also end a pool's blocks are stamped again. They come after all others, because a thread's events
+        // would be out of order otherwise.
         freed.sort_by_key(DriverFreed::ends_others);
         freed.into_iter().for_each(|freed| self.record_free_result(result, Some(freed)));
     }
@@ -189,7 +191,7 @@ impl Drop for HookedCall {
     }
 }
 
-/// A guard: while it exists, hooked calls on this thread are memtrack's own and are not recorded.
+/// A guard. While it exists, hooked calls on this thread count as memtrack's own and are not recorded.
 #[must_use = "hooked calls are recorded again when the guard is dropped"]
 pub(super) struct HooksSuspended {
     was_in_call: bool,

@@ -1,5 +1,6 @@
-//! Counts the programs that are not recorded, in the command's shared memory: those into which no library can be
-//! preloaded, and those whose environment does not contain the library. The process that starts such a program counts it.
+//! Counts the programs that are not recorded: programs into which no library can be preloaded, and programs whose
+//! environment does not contain the library. The process that starts such a program counts it, in the command's shared
+//! memory.
 
 use super::MEMORY;
 use memtrack_recorder::shared_memory::count_unrecorded_program;
@@ -36,7 +37,7 @@ fn library_name() -> Option<CString> {
 pub enum Started {
     /// A path.
     Path(*const c_char),
-    /// A name, which is searched for in `PATH`, as a shell does.
+    /// A name, which is looked up in `PATH` as a shell does.
     Name(*const c_char),
     /// A descriptor of the program's file.
     Open(c_int),
@@ -45,8 +46,9 @@ pub enum Started {
 /// An environment as C represents it; `None` if it is unknown.
 pub type Environment = Option<*const *const c_char>;
 
-/// Counts a program that is about to be started, or to replace this one, if it will not be recorded: also because it
-/// `has_no_room` for the library. Nothing is allocated or locked, and `errno` is preserved.
+/// Counts a program that is about to be started, or to replace this one, if it will not be recorded. `has_no_room`
+/// means that its address-space limit is too small for recording. Nothing is allocated or locked, and `errno` is
+/// preserved.
 ///
 /// # Safety
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
@@ -100,7 +102,7 @@ unsafe fn has_library(mut list: *const *const c_char) -> bool {
     is_loaded && has_memory
 }
 
-/// Returns whether a path in `LD_PRELOAD` is that of the library.
+/// Returns whether a path in `LD_PRELOAD` names the library.
 pub(super) fn is_library(path: &[u8]) -> bool {
     let library = LIBRARY.load(Ordering::Acquire);
     // SAFETY: null, or a leaked C string.
@@ -114,7 +116,7 @@ pub(super) fn set_library(name: &'static CStr) {
     LIBRARY.store(name.as_ptr().cast_mut(), Ordering::Release);
 }
 
-/// Returns the first file that a shell would find by this name; null if there is none.
+/// Returns the path of the first file that a shell would find by this name; null if there is none.
 ///
 /// # Safety
 /// `name` must be null or a C string.
@@ -184,7 +186,7 @@ fn refuses_preloading(path: *const c_char) -> bool {
 
 /// `PT_INTERP`: the segment that contains the loader's path.
 const INTERPRETER: u32 = 3;
-/// The maximum number of segments that are checked, more than programs have.
+/// The maximum number of segments that are checked, which is more than programs have.
 const MAX_SEGMENTS: u16 = 64;
 
 /// Returns whether a file is a program that does not use glibc's loader for this processor.
@@ -218,7 +220,7 @@ fn has_no_glibc(file: c_int) -> bool {
     true
 }
 
-/// Fills the buffer from an offset in a file; returns `false` if the file ends before.
+/// Fills the buffer from an offset in a file; returns `false` if the file ends before the buffer is full.
 fn read(file: c_int, buffer: &mut [u8], at: u64) -> bool {
     // SAFETY: the buffer is a local variable.
     let count = unsafe { libc::pread(file, buffer.as_mut_ptr().cast(), buffer.len(), at as libc::off_t) };

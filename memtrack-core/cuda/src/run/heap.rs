@@ -1,12 +1,12 @@
-//! C's heap as a source of events, for the preload library of `memtrack run --host`. Sizes are the usable
-//! sizes that the allocator reports, because `free` gets no size: so the sums of allocations and frees agree.
+//! C's heap as a source of events, for the preload library of `memtrack run --host`. Sizes are the usable sizes that
+//! the allocator reports, because `free` receives no size. This way, the sums of allocations and frees agree.
 #![allow(unsafe_code)]
 
 use memtrack_recorder::{host, switch};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Returns whether calls of the heap are recorded.
+/// Returns whether heap calls are recorded.
 #[inline(always)]
 pub fn is_on() -> bool {
     switch::is_on(switch::HOST)
@@ -15,7 +15,7 @@ pub fn is_on() -> bool {
 /// Whether the allocator does not report the sizes of its blocks.
 static WITHOUT_SIZES: AtomicBool = AtomicBool::new(false);
 
-/// Sets that the allocator does not report the sizes of its blocks. Must be called before recording begins.
+/// Declares that the allocator does not report the sizes of its blocks. Must be called before recording begins.
 pub fn set_without_sizes() {
     WITHOUT_SIZES.store(true, Ordering::Relaxed);
 }
@@ -55,7 +55,7 @@ pub fn will_be_freed(block: *mut c_void, size_bytes: usize) {
     host::before_free(block.cast(), size_bytes);
 }
 
-/// Records a `realloc`: the closure returns the new block and its size.
+/// Calls the closure, which returns the new block and its size, and records the call as a `realloc`.
 pub fn reallocated(
     old: *mut c_void,
     old_bytes: usize,

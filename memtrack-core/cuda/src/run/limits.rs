@@ -1,6 +1,6 @@
-//! Programs that are executed under a limit of their address space in which they would not be recorded anyway
-//! ([`has_address_space`](memtrack_recorder::environment::has_address_space)): they are executed without the preload library, which
-//! takes up to 4 MB of it.
+//! Executes programs without the preload library if their address space is limited so tightly that they would not be recorded
+//! anyway ([`has_address_space`](memtrack_recorder::environment::has_address_space)). The library would take up to 4 MB of the
+//! address space.
 
 use super::census::{Environment, is_library};
 use std::ffi::{CStr, c_char};
@@ -13,8 +13,8 @@ const MAX_LIST_BYTES: usize = 1024;
 /// The name of the variable that lists the preloaded libraries.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
-/// Passes a copy of the environment, without memtrack's libraries, to `start`. Does nothing if they are not in it, or if it is too
-/// large. Nothing is allocated or locked.
+/// Passes a copy of the environment, without memtrack's libraries, to `start`. Does nothing if the environment does not contain
+/// these libraries, or if it is too large. Nothing is allocated or locked.
 ///
 /// # Safety
 /// The environment must be null, or a list of C strings that ends with null.
@@ -26,7 +26,7 @@ pub(super) unsafe fn without_library(environment: Environment, start: impl FnOnc
     // SAFETY: the list ends with null.
     unsafe {
         while !(*list).is_null() {
-            // The last one stays null.
+            // The last entry stays null.
             if count + 1 >= MAX_VARIABLES {
                 return;
             }
@@ -52,12 +52,12 @@ pub(super) unsafe fn without_library(environment: Environment, start: impl FnOnc
     }
 }
 
-/// What remains of a list of libraries.
+/// The libraries that remain in a list without memtrack's.
 #[derive(Debug, PartialEq, Eq)]
 enum Others {
     All,
     None,
-    /// The buffer contains the variable.
+    /// Some libraries remain; the buffer contains the variable that lists them.
     Some,
     TooLong,
 }

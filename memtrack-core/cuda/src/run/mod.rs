@@ -43,13 +43,13 @@ pub fn on_library_load() {
     unhooked::prepare();
     census::prepare();
     if wants_heap() {
-        // Also where the hook is not in place: heap calls do not pass through it.
+        // This is also done where the hook is not in place, because heap calls do not pass through it.
         REQUESTED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
     }
 }
 
-/// Returns whether the limit of the address space is too small for recording. `errno` is preserved.
+/// Returns whether the address-space limit is too small for recording. `errno` is preserved.
 pub fn has_no_room() -> bool {
     // SAFETY: the calls only query the limit and this thread's `errno`.
     unsafe {
@@ -66,20 +66,21 @@ pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
 
-/// Called when the process exits.
+/// Stops the readings of snapshots, and reports to the command if driver calls bypassed the hook. Called when the
+/// process exits.
 pub fn on_library_unload() {
     hook::stop_readings();
     with_room(unhooked::note_driver);
 }
 
-/// Called before an `exec`, or an exit without handlers.
+/// Reports to the command if driver calls bypassed the hook. Called before an `exec`, or an exit without handlers.
 pub fn before_the_end() {
     let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| with_room(unhooked::note_driver));
 }
 
-/// Counts a program that is about to be started, or to replace this one, if it cannot be recorded: also if it `has_no_room`, and
-/// is [executed without the library](without_library).
+/// Counts a program that is about to be started, or to replace this one, if it cannot be recorded. A program that `has_no_room`
+/// counts too; it is [executed without the library](without_library).
 ///
 /// # Safety
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
@@ -91,28 +92,31 @@ pub unsafe fn before_a_start(program: Started, environment: Environment, has_no_
     let _ = std::panic::catch_unwind(count);
 }
 
-/// Executes a program without the preload library, by calling `execute` with the environment for that. Returns if that fails, or if
-/// the environment does not have the library.
+/// Executes a program without the preload library, by calling `execute` with an environment that does not contain the library.
+/// Returns if `execute` fails, or without calling it if the environment does not contain the library or is too large.
 ///
 /// # Safety
 /// The environment must be as the C library requires it: null, or a list of C strings that ends with null.
 pub unsafe fn without_library(environment: Environment, execute: impl FnOnce(*const *const c_char)) {
-    // In a child that shares this process's memory (`vfork`), nothing that would have to be undone may be held here.
+    // This may run in a child that shares this process's memory (`vfork`), so nothing that would have to be undone may
+    // be held here.
     // SAFETY: the caller guarantees the same.
     unsafe { limits::without_library(environment, execute) };
 }
 
-/// Returns the next function of that name after the preload library in the loader's search order; null if there is none.
+/// Returns the next function with this name after the preload library in the loader's search order; null if there is
+/// none.
 pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
 }
 
-/// Returns the load address of the binary that contains an address; null if there is none.
+/// Returns the load address of the binary that contains an address; null if there is no such binary.
 pub fn binary_of(address: *const c_void) -> *const c_void {
     hook::binary_of(address)
 }
 
-/// Starts recording if the environment requests it. Every hooked call calls this; after the first it costs one load.
+/// Starts recording if the environment requests it. Every hooked call calls this function, which costs one load after
+/// the first call.
 #[inline(always)]
 pub(crate) fn begin_if_requested() {
     if !REQUESTED.load(Ordering::Relaxed) {
@@ -127,8 +131,8 @@ fn start_if_requested() {
         return;
     }
     let _inside = reentry::enter();
-    // The library has connected when it was loaded. A program that links memtrack connects here, unless the library is there
-    // as well.
+    // The preload library connected when it was loaded. A program that links memtrack connects here, unless the preload
+    // library is there as well.
     let is_connected = IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) || hook::is_in_place() && connect();
     if !is_connected {
         return;
@@ -141,7 +145,7 @@ fn attach_to_recorder() {
     driver_readings::set_reader(hook::read_on_this_thread);
 }
 
-/// Connects with the command's shared memory, if the environment names it.
+/// Connects to the command's shared memory if the environment names it. Returns whether the process is connected.
 fn connect() -> bool {
     let path = environment::variable(MEMORY).and_then(|path| CString::new(path.as_bytes()).ok());
     let Some(path) = path else { return false };
@@ -171,7 +175,7 @@ fn begin() {
         hide_internal_frames();
     }
     let _signals_blocked = SignalsBlocked::now();
-    // Fails only for outputs, of which there are none.
+    // Only output files can make this fail, and there are none.
     let _ = session::start(&options);
 }
 

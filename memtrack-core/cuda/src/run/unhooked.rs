@@ -1,11 +1,11 @@
-//! Handles a process whose calls of the driver bypass the hook, because its executable exports a `dlsym` of its own.
-//! Its CUDA memory is not recorded, and the command says so, if the process has loaded the driver.
+//! Handles a process whose driver calls bypass the hook, because its executable exports its own `dlsym`. The CUDA
+//! memory of such a process is not recorded, and the command reports this if the process has loaded the driver.
 
 use super::hook;
 use memtrack_recorder::shared_memory;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether calls of the driver bypass the hook of the preload library.
+/// Whether driver calls bypass the hook of the preload library.
 static IS_BYPASSED: AtomicBool = AtomicBool::new(false);
 
 /// Reports to the command, when the library is loaded, that calls will bypass the hook, and why.
@@ -19,14 +19,15 @@ pub(super) fn prepare() {
 /// Reports to the command that the process has loaded the driver, if calls bypass the hook. May be called in a signal
 /// handler.
 pub(super) fn note_driver() {
-    // The program's `dlsym` is not called when the library is loaded: it may need state that its constructors prepare.
+    // The program's `dlsym` is not called when the library is loaded: it may need state that the program's constructors
+    // prepare.
     if IS_BYPASSED.load(Ordering::Relaxed) && driver_is_mapped() && !hook::another_copy_is_in_place() {
         shared_memory::note_bypassed_driver();
     }
 }
 
-/// Returns whether the process has loaded the driver's library, according to its mappings: the loader is not called,
-/// because an interrupted thread may hold its lock.
+/// Returns whether the process has loaded the driver's library, according to its memory mappings. The loader is not
+/// called, because an interrupted thread may hold its lock.
 fn driver_is_mapped() -> bool {
     const NAME: &[u8] = b"/libcuda.so";
     let mut buffer = [0_u8; 4096];

@@ -215,8 +215,8 @@ impl Device {
         })
     }
 
-    /// Resets both peaks of the pool that `cuMemAllocAsync` uses. The driver sets a peak to the current value when it
-    /// is set to 0.
+    /// Resets both peaks of the pool that `cuMemAllocAsync` uses. Writing 0 to a peak makes the driver set it to the
+    /// current value.
     pub(super) fn reset_pool_highs(self) -> Result<(), GpuError> {
         let pool = self.pool()?;
         let highs = [

@@ -18,8 +18,8 @@ pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
 /// Returns the text of `torch.cuda.list_gpu_processes`: the device's number in NVML, followed by one line per process.
 ///
 /// # Errors
-/// Fails when NVML fails or there is no such device. If NVML or its driver is missing, the text says so, like
-/// PyTorch's.
+/// Fails when NVML fails or there is no such device. If NVML or its driver is missing, returns the text with which
+/// PyTorch reports this.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     let handle = match nvml_device(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),

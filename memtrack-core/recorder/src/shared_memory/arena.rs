@@ -1,5 +1,5 @@
 //! The program's side: an [`Arena`] is the shared memory of one process. It takes extents from the region and pages from its
-//! extents, without waiting: where there is no page, an event is lost and counted.
+//! extents, without waiting. If there is no page, the event is lost, and the loss is counted.
 
 use super::command::{CommandWatch, UNKNOWN, coarse_ns, is_in_other_namespace, is_running, pid_namespace};
 use super::layout::{
@@ -17,16 +17,16 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The bytes of the region's beginning that a program maps.
+/// The number of bytes at the beginning of the region that a program maps.
 const HEADER_BYTES: usize = size_of::<RegionHeader>().next_multiple_of(PAGE_BYTES);
 
-/// How often a process tries to get its first extent.
+/// The maximum number of times that a process tries to get its first extent.
 const MAX_WAIT_TRIES: u32 = 50;
 
 /// The region's header; null in a process that is not connected. Forked children inherit the mapping.
 static HEADER: AtomicPtr<RegionHeader> = AtomicPtr::new(null_mut());
 
-/// This process's arena; `None` if it cannot be recorded. A forked child takes another one.
+/// This process's arena; `None` if the process cannot be recorded. A forked child takes another arena.
 static ARENA: ForkCell<Option<Arena>> = ForkCell::new(Arena::begin);
 
 /// Returns whether recording goes to shared memory.
@@ -42,8 +42,8 @@ pub(crate) fn arena() -> Option<&'static Arena> {
 }
 
 /// Maps the region whose file has this path. Recording will go there, once a session begins. Returns false, and changes
-/// nothing, if that is impossible: the command has ended, it is of another version, or the rights, the root or the limits
-/// of this program differ from its.
+/// nothing, if this is impossible: because the command has ended or is of another version, or because this program's
+/// rights, root or limits differ from the command's.
 pub fn connect(path: &CStr) -> bool {
     with_header(path, |header| {
         super::command_line::keep();
@@ -52,7 +52,8 @@ pub fn connect(path: &CStr) -> bool {
     })
 }
 
-/// Counts this program in the region whose file has this path, as one that is not recorded because it has no room for that.
+/// Counts this program in the region whose file has this path, as a program that is not recorded because it has no room for
+/// recording.
 pub fn count_this_program(path: &CStr) {
     with_header(path, |header| {
         // SAFETY: the header is mapped.
@@ -61,13 +62,13 @@ pub fn count_this_program(path: &CStr) {
     });
 }
 
-/// Maps the header of the region whose file has this path, if it is of this version, and passes it to `use_it`, which returns
-/// whether it stays mapped.
-fn with_header(path: &CStr, use_it: impl FnOnce(NonNull<RegionHeader>) -> bool) -> bool {
+/// Maps the header of the region whose file has this path, if it is of this version, and passes it to `accept`, which returns
+/// whether the header stays mapped.
+fn with_header(path: &CStr, accept: impl FnOnce(NonNull<RegionHeader>) -> bool) -> bool {
     let Some(header) = map_header(path) else { return false };
     // SAFETY: the mapping has the size of a header, and is shared memory in which all fields are integers.
     let region = unsafe { header.as_ref() };
-    let stays = (region.magic, region.abi) == (MAGIC, ABI) && use_it(header);
+    let stays = (region.magic, region.abi) == (MAGIC, ABI) && accept(header);
     if !stays {
         // SAFETY: the mapping was made above, and nothing refers to it.
         unsafe { libc::munmap(header.as_ptr().cast(), HEADER_BYTES) };
@@ -75,23 +76,23 @@ fn with_header(path: &CStr, use_it: impl FnOnce(NonNull<RegionHeader>) -> bool) 
     stays
 }
 
-/// Whether this program is recorded with the smallest budget. A forked child does as its parent.
+/// Whether this program is recorded with the smallest budget. A forked child inherits this from its parent.
 static IS_BEYOND_LIMIT: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether this program is to be recorded with the smallest budget, because too many programs were started. Known after
-/// [`has_arena`] was called.
+/// Returns whether this program is to be recorded with the smallest budget, because too many programs were started. The result
+/// is valid only after [`has_arena`] was called.
 pub fn is_beyond_limit() -> bool {
     IS_BEYOND_LIMIT.load(Ordering::Relaxed)
 }
 
-/// Returns whether this process has memory of its own in the region, so that it can be recorded. Takes it at the first
-/// call.
+/// Returns whether this process has its own memory in the region, so that it can be recorded. The first call takes this
+/// memory.
 pub fn has_arena() -> bool {
     arena().is_some()
 }
 
-/// Reports to the command that calls of the driver will bypass the hook, because the binary with this name exports a
-/// `dlsym` of its own.
+/// Reports to the command that driver calls will bypass the hook, because the binary with this name exports its own
+/// `dlsym`.
 pub fn note_bypass(owner: &str) {
     append(&Record::Bypass(owner));
 }
@@ -132,7 +133,7 @@ fn map_header(path: &CStr) -> Option<NonNull<RegionHeader>> {
     }
 }
 
-/// Returns whether a file can be a region: after the command's end, the path may name another file.
+/// Returns whether a file can be a region. The path may name another file after the command has ended.
 fn is_region(file: i32) -> bool {
     // SAFETY: zero is valid for all fields, and the call only writes to the local variable.
     let (result, status) = unsafe {
@@ -151,12 +152,13 @@ pub(crate) struct Arena {
     /// The number of the extent that contains `process`.
     number: u32,
     pid: u32,
-    /// The mapped extents: the first [`Self::count`] entries, null while one is being added.
+    /// The mapped extents: the first [`Self::count`] entries. An entry is null while its extent is being added.
     extents: Box<[AtomicPtr<ExtentHeader>]>,
     count: AtomicUsize,
     /// The index of the extent in which the search for a free page begins.
     next: AtomicUsize,
-    /// The value of [`RegionHeader::freed`] when no page was found, plus one: until it changes, none is searched.
+    /// The value of [`RegionHeader::freed`] when no page was found, plus one. No page is searched for until that value
+    /// changes.
     exhausted: AtomicU64,
     /// Whether the command's process ids certainly mean the same processes here.
     shares_pids: bool,
@@ -232,12 +234,12 @@ impl Arena {
         })
     }
 
-    /// Returns what this process reports about itself.
+    /// Returns the header with the data that this process reports about itself.
     pub(super) fn process(&self) -> &'static ProcessHeader {
         self.process
     }
 
-    /// Takes a page; `None` if there is none that this purpose may have, or if the command has ended.
+    /// Takes a page. Returns `None` if no page is available for this purpose, or if the command has ended.
     #[cold]
     pub(crate) fn take_page(&self, kind: PageKind, purpose: Purpose) -> Option<NonNull<PageHeader>> {
         if self.region.is_closed.load(Ordering::Relaxed) != 0 {
@@ -290,7 +292,7 @@ impl Arena {
         Room::of(self.region, self.process, extents)
     }
 
-    /// Counts a page that is full or finished, and belongs to the command now.
+    /// Counts a page that is full or finished, and now belongs to the command.
     pub(crate) fn count_passed_page(&self) {
         self.process.pages_passed.fetch_add(1, Ordering::Relaxed);
     }
@@ -314,8 +316,8 @@ impl Arena {
         None
     }
 
-    /// Maps another extent, which may be one of those for processes that begin if it is `important`. Returns false if there is
-    /// none, or no room for it in the address space.
+    /// Maps another extent. If it is `important`, it may be one of the extents that are kept for processes that begin. Returns
+    /// false if there is no extent, or no room for it in the address space.
     fn add_extent(&self, important: bool) -> bool {
         let Some((_, extent)) = take_extent(self.region, self.pid, important) else { return false };
         // SAFETY: the extent was just mapped and stays mapped.
@@ -350,7 +352,7 @@ impl Arena {
         let mut log = self.lock();
         if log.spare.is_none() {
             if log.page.is_some() {
-                // It is finished before the spare page is used.
+                // The current page is finished before the spare page is used.
                 self.count_passed_page();
             }
             log.spare = Some(page);
@@ -394,7 +396,8 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// Frees the first extent. Only the arena of a thread that has lost the race to make it is dropped, and it has no pages.
+    /// Frees the first extent. An arena is dropped only if its thread has lost the race to create it, and such an arena has
+    /// no pages.
     fn drop(&mut self) {
         let extent = self.extents[0].load(Ordering::Relaxed);
         // SAFETY: the extent is mapped until the end of this function, and nothing else refers to it.
@@ -408,14 +411,14 @@ impl Drop for Arena {
         for field in [&process.image, &process.clock[0], &process.clock[1], &process.start_ticks] {
             field.store(0, Ordering::Relaxed);
         }
-        give_back(self.region, self.number as usize);
+        release_extent(self.region, self.number as usize);
         // SAFETY: as above.
         unsafe { libc::munmap(extent.cast(), EXTENT_BYTES) };
         internal_bytes::subtract(EXTENT_BYTES);
     }
 }
 
-/// The end of the log, to which one thread at a time appends.
+/// The end of the log. One thread at a time appends to it.
 #[derive(Default)]
 struct Log {
     page: Option<NonNull<PageHeader>>,
@@ -509,7 +512,7 @@ pub(crate) fn log_bytes_of_stack(addresses: &[u64]) -> usize {
 /// Appends a record to the log of this process, if recording goes to shared memory.
 pub(crate) fn append(record: &Record<'_>) {
     if let Some(arena) = arena() {
-        // Without room, the record is lost: what refers to it is then unknown.
+        // If there is no room, the record is lost, and events that refer to it have unknown data.
         arena.append(record);
     }
 }
@@ -525,20 +528,20 @@ fn take_extent(region: &RegionHeader, pid: u32, important: bool) -> Option<(u32,
     })?;
     region.free_extents.fetch_sub(1, Ordering::Relaxed);
     let Some(extent) = map_extent(region, number) else {
-        give_back(region, number);
+        release_extent(region, number);
         return None;
     };
     Some((number as u32, extent))
 }
 
-/// Lets other processes take an extent that this one has not used.
-fn give_back(region: &RegionHeader, number: usize) {
+/// Lets other processes take an extent that this process has not used.
+fn release_extent(region: &RegionHeader, number: usize) {
     region.free_extents.fetch_add(1, Ordering::Relaxed);
     region.owners[number].store(FREE, Ordering::Release);
 }
 
-/// Takes the first extent of a process, for which it waits, at most [`MAX_WAIT_TRIES`] milliseconds, if many processes have just
-/// begun: without it nothing of the process would be recorded.
+/// Takes the first extent of a process. If many processes have just begun, waits for an extent for at most [`MAX_WAIT_TRIES`]
+/// milliseconds, because without it nothing of the process would be recorded.
 fn first_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentHeader>)> {
     for _ in 0..MAX_WAIT_TRIES {
         let taken = take_extent(region, pid, true);
@@ -546,7 +549,7 @@ fn first_extent(region: &RegionHeader, pid: u32) -> Option<(u32, NonNull<ExtentH
             return taken;
         }
         let millisecond = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        // SAFETY: the call only waits. The C library's function would be a point at which threads can be cancelled.
+        // SAFETY: the call only waits. The C library's function would be a cancellation point.
         unsafe { libc::syscall(libc::SYS_nanosleep, &raw const millisecond, null_mut::<libc::timespec>()) };
     }
     region.without_memory.fetch_add(1, Ordering::Relaxed);
@@ -569,7 +572,7 @@ fn map_extent(region: &RegionHeader, number: usize) -> Option<NonNull<ExtentHead
     }
 }
 
-/// Returns a number that is another one after each `exec`: random bytes that the system provides.
+/// Returns a number that is different after each `exec`: random bytes that the system provides.
 fn image_number() -> u64 {
     // SAFETY: the call only queries a number.
     let bytes = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
@@ -582,7 +585,7 @@ fn parent_of_this_process() -> u32 {
     std::os::unix::process::parent_id()
 }
 
-/// Turns recording off, because the command writes no more.
+/// Turns recording off, because the command no longer writes.
 fn turn_off() {
     switch::set(switch::EVENTS | switch::SCOPES | switch::HOST | switch::OPERATORS, false);
 }

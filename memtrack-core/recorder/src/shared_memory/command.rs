@@ -1,15 +1,16 @@
-//! What a program knows about the command: whether their process ids mean the same, and whether the collector still runs.
+//! A program's information about the command: whether process ids mean the same in both, and whether the collector is
+//! still running.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether this process, or one from which it was forked, is in another namespace of process ids than the command.
+/// Whether this process, or a process that it was forked from, is in a PID namespace other than the command's.
 static IS_IN_OTHER_NAMESPACE: AtomicBool = AtomicBool::new(false);
 
 /// The number of a namespace that cannot be read, because there is no `/proc`.
 pub(super) const UNKNOWN: u64 = 0;
 
-/// Returns the number of this process's namespace of process ids, or [`UNKNOWN`]. `errno` is preserved.
+/// Returns the number of this process's PID namespace, or [`UNKNOWN`]. `errno` is preserved.
 pub(super) fn pid_namespace() -> u64 {
     // SAFETY: a C string, and a local variable for which zeros are valid; every thread has an `errno`.
     unsafe {
@@ -21,8 +22,8 @@ pub(super) fn pid_namespace() -> u64 {
     }
 }
 
-/// Returns whether this process is in another namespace of process ids than the command. Namespaces nest, so a child of such a
-/// process is too, even if it cannot read the number any more.
+/// Returns whether this process is in a PID namespace other than the command's. Namespaces nest, so this is also true of
+/// the children of such a process, even if they can no longer read the number.
 pub(super) fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
     let differs = this != UNKNOWN && command != UNKNOWN && this != command;
     if differs {
@@ -31,11 +32,11 @@ pub(super) fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
     differs || IS_IN_OTHER_NAMESPACE.load(Ordering::Relaxed)
 }
 
-/// Returns whether a process certainly runs, or is only stopped: false if it has ended, even if its parent has not waited for
-/// it, and if the system does not answer. `errno` is preserved.
+/// Returns whether a process is certainly running, or merely stopped. Returns false if the process has ended, even if its
+/// parent has not waited for it, or if the system does not answer. `errno` is preserved.
 ///
-/// **Why not `kill` with signal 0?** It succeeds for a process that its parent has not waited for. And a program's seccomp filter
-/// may end the program for it: this call is one that the recorder makes anyway.
+/// **Why not `kill` with signal 0?** It succeeds for a process that its parent has not waited for. A program's seccomp filter
+/// may also end the program because of it, whereas the recorder makes the call used here anyway.
 pub(super) fn is_running(pid: u32) -> bool {
     let mut byte = 0_u8;
     let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -49,15 +50,16 @@ pub(super) fn is_running(pid: u32) -> bool {
     unsafe {
         let errno = *libc::__errno_location();
         let is_allowed = read(std::process::id(), &raw const own) == 1;
-        // No memory is mapped at null. A process that has ended has no memory at all, which is found out before the rights are
-        // checked.
+        // No memory is mapped at null. A process that has ended has no memory at all, which the kernel notices before it
+        // checks the rights.
         let runs = is_allowed && read(pid, null_mut()) < 0 && *libc::__errno_location() != libc::ESRCH;
         *libc::__errno_location() = errno;
         runs
     }
 }
 
-/// Detects that the command has ended without closing the region: no page is freed any more, and its heartbeat has stopped.
+/// Detects that the command has ended without closing the region: pages are no longer freed, and the command's heartbeat
+/// has stopped.
 #[derive(Default)]
 pub(super) struct CommandWatch {
     heartbeat: AtomicU64,
@@ -67,13 +69,14 @@ pub(super) struct CommandWatch {
 }
 
 impl CommandWatch {
-    /// How long the heartbeat must stand still.
+    /// The time for which the heartbeat must stand still before the command counts as ended.
     const TIMEOUT_NS: u64 = 10_000_000_000;
-    /// The maximum time that counts between two observations: both may have been stopped.
+    /// The maximum time that is counted between two observations, because both processes may have been stopped in
+    /// between.
     const MAX_STEP_NS: u64 = 100_000_000;
 
-    /// Called when no page is free. Returns whether the command has ended. A collector that runs, but whose heartbeat stands
-    /// still, is stopped, as by a debugger, and will go on.
+    /// Returns whether the command has ended. Called when no page is free. A collector whose process still exists, but whose
+    /// heartbeat stands still, is stopped, for example by a debugger, and will continue.
     pub(super) fn has_ended(&self, heartbeat: u64, now: u64, collector_runs: impl FnOnce() -> bool) -> bool {
         if self.is_busy.swap(true, Ordering::Acquire) {
             return false;
@@ -85,7 +88,7 @@ impl CommandWatch {
         };
         let is_late = still_ns > Self::TIMEOUT_NS;
         let has_ended = is_late && !collector_runs();
-        // If it is stopped, it is checked again after the same time.
+        // If the collector is stopped, it is checked again after the same time.
         self.still_ns.store(if is_late && !has_ended { 0 } else { still_ns }, Ordering::Relaxed);
         self.is_busy.store(false, Ordering::Release);
         has_ended
@@ -114,23 +117,23 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_collector_has_not_ended() {
+    fn stopped_collector_has_not_ended() {
         let watch = CommandWatch::default();
         assert!(!stand_still(&watch, 0, true));
         assert!(!stand_still(&watch, 100 * CommandWatch::TIMEOUT_NS, true));
-        // It is killed while it is stopped.
+        // The collector is killed while it is stopped.
         assert!(stand_still(&watch, 200 * CommandWatch::TIMEOUT_NS, false));
     }
 
     #[test]
-    fn a_heartbeat_that_goes_on_is_not_questioned() {
+    fn collector_is_not_checked_while_heartbeat_continues() {
         let watch = CommandWatch::default();
         let at = |step: u64| watch.has_ended(step, step * CommandWatch::MAX_STEP_NS, || unreachable!());
         assert!(!(0..1000).any(at));
     }
 
     #[test]
-    fn only_running_processes_run() {
+    fn process_that_ended_without_being_waited_for_is_not_running() {
         assert!(is_running(std::process::id()) && is_running(std::os::unix::process::parent_id()));
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
@@ -138,7 +141,7 @@ mod tests {
             .spawn()
             .unwrap();
         assert!(is_running(child.id()));
-        // It ends when its input does; its parent has not waited for it then.
+        // The child ends when its input ends. Its parent has not waited for it yet.
         drop(child.stdin.take());
         // SAFETY: zeros are valid for the local variable; the child is this process's.
         let waited = unsafe {

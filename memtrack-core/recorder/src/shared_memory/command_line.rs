@@ -1,5 +1,5 @@
-//! The command line of the program. It is copied when the library is loaded: later, programs overwrite it to change the title of
-//! their process. A forked child has its parent's.
+//! The command line of the program. It is copied when the library is loaded, because some programs overwrite it later to change
+//! the title of their process. A forked child has its parent's command line.
 
 use super::arena::append;
 use super::log::Record;
@@ -24,13 +24,13 @@ pub(super) fn keep() {
             break;
         }
     }
-    // Already set if the program links memtrack too.
+    // The command line is already set if the program links memtrack too.
     let _ = COMMAND_LINE.set(cut(&text, MAX_BYTES).to_owned());
 }
 
 /// Reports the command line to the command, if recording goes to shared memory.
 pub(crate) fn log_command_line() {
-    // Never waits, even in a forked child: it was set before.
+    // This never waits, even in a forked child, because the command line was set before the fork.
     if let Some(text) = COMMAND_LINE.get() {
         append(&Record::CommandLine(text));
     }

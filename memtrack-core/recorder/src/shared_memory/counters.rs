@@ -1,4 +1,4 @@
-//! What the process counts besides its events, for the command: see [`Counter`] and [`Peak`].
+//! The numbers that the process reports to the command in addition to its events: see [`Counter`] and [`Peak`].
 
 use super::arena::arena;
 use super::layout::{Counter, Peak};

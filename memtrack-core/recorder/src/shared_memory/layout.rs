@@ -1,4 +1,4 @@
-//! The structures in shared memory. Both sides are built from the same sources; [`ABI`] detects that they are not.
+//! The structures in shared memory. Both sides are built from the same sources; [`ABI`] detects if they were not.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -13,14 +13,15 @@ pub(super) const MAX_EXTENTS: usize = 4096;
 
 /// The first bytes of a region.
 pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
-/// Changes with every change of the structures in this file and of the records in the log.
+/// The version of the layout, which changes with every change to the structures in this file or to the records in the
+/// log.
 pub(super) const ABI: u32 = 4;
 
-/// The owner of an extent that a process may take; 0 is that of one that is not reserved yet.
+/// The owner of an extent that a process may take; 0 is the owner of an extent that is not reserved yet.
 pub(super) const FREE: u32 = 1;
 /// The owner of the first extent.
 pub(super) const COMMAND: u32 = 2;
-/// Added to a process id to become the number of an owner.
+/// The number that is added to a process id to get the number of an owner.
 const OWNER_OFFSET: u32 = 16;
 
 /// Returns the number of an extent's owner for a process id.
@@ -28,7 +29,7 @@ pub(super) fn owner_of(pid: u32) -> u32 {
     pid.saturating_add(OWNER_OFFSET)
 }
 
-/// Returns the process id for an owner's number; `None` if the owner is no process.
+/// Returns the process id for an owner's number; `None` if the owner is not a process.
 pub(super) fn pid_of(owner: u32) -> Option<u32> {
     owner.checked_sub(OWNER_OFFSET)
 }
@@ -38,7 +39,7 @@ pub(super) fn pid_of(owner: u32) -> Option<u32> {
 pub(super) struct RegionHeader {
     pub(super) magic: [u8; 8],
     pub(super) abi: u32,
-    /// 1 once the command writes no more: hooks then turn themselves off.
+    /// 1 once the command no longer writes. Hooks then turn themselves off.
     pub(super) is_closed: AtomicU32,
     /// Increases while the command runs.
     pub(super) heartbeat: AtomicU64,
@@ -48,11 +49,11 @@ pub(super) struct RegionHeader {
     pub(super) command: AtomicU32,
     /// The process id of the collector; 0 until it runs.
     pub(super) collector: AtomicU32,
-    /// The command's namespace of process ids (`pid_namespace`).
+    /// The command's PID namespace (`pid_namespace`).
     pub(super) pid_namespace: AtomicU64,
     /// The maximum number of programs that are recorded besides the one that the command starts.
     pub(super) max_programs: AtomicU64,
-    /// The number of such programs, including those beyond the limit.
+    /// The number of programs besides the one that the command starts, including those beyond the limit.
     pub(super) programs: AtomicU64,
     /// The number of forked processes that wanted to be recorded, including those beyond the limit.
     pub(super) forks: AtomicU64,
@@ -64,7 +65,7 @@ pub(super) struct RegionHeader {
     pub(super) without_library: AtomicU64,
     /// The number of processes for which no extent was free.
     pub(super) without_memory: AtomicU64,
-    /// The number of processes in other namespaces of process ids.
+    /// The number of processes in other PID namespaces.
     pub(super) in_other_namespaces: AtomicU64,
     /// The number of extents that can be taken.
     pub(super) free_extents: AtomicU32,
@@ -85,7 +86,7 @@ pub(super) struct ExtentHeader {
     pub(super) header: ProcessHeader,
 }
 
-/// What a process reports about itself, besides the log.
+/// The data that a process reports about itself, apart from the log.
 #[repr(C)]
 pub(super) struct ProcessHeader {
     /// 1 when the other fields are set, and events may follow.
@@ -95,21 +96,22 @@ pub(super) struct ProcessHeader {
     pub(super) parent: AtomicU32,
     /// 1 in a child that was forked from a recorded process.
     pub(super) is_forked: AtomicU32,
-    /// 1 if it is recorded with the smallest budget, because there are too many programs.
+    /// 1 if the process is recorded with the smallest budget, because there are too many programs.
     pub(super) is_beyond_limit: AtomicU32,
-    /// A number that is another one after each `exec`.
+    /// A number that is different after each `exec`.
     pub(super) image: AtomicU64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.
     pub(super) clock: [AtomicU64; 2],
     /// The first stamp of the recording.
     pub(super) start_ticks: AtomicU64,
-    /// The number of pages that the process has taken so far, that are full or finished, and that the command has freed.
+    /// The number of pages that the process has taken so far. The next two fields count the pages that are full or
+    /// finished, and those that the command has freed.
     pub(super) pages_taken: AtomicU64,
     pub(super) pages_passed: AtomicU64,
     pub(super) pages_freed: AtomicU64,
     /// See [`Counter`].
     pub(super) counters: [AtomicU64; COUNTERS],
-    /// 1 if calls of the driver bypass the hook, and the driver is loaded.
+    /// 1 if driver calls bypass the hook, and the driver is loaded.
     pub(super) bypass: AtomicU32,
     /// The fields of [`Peak`].
     pub(super) peak: [AtomicU64; PEAK_WORDS],
@@ -127,11 +129,11 @@ pub enum Counter {
     UntrackedBlocks,
     /// Allocations of the driver that did not fit into their table.
     OmittedDriverAllocations,
-    /// Their bytes.
+    /// The bytes of these allocations.
     OmittedDriverBytes,
     /// The processor time of the recorded threads, in nanoseconds.
     CpuNs,
-    /// The part of it during which every block was recorded.
+    /// The part of this time during which every block was recorded.
     ExactNs,
     /// The processor time that recording took.
     SpentNs,
@@ -146,15 +148,15 @@ pub enum Counter {
 /// The number of [`Counter`]s.
 pub(super) const COUNTERS: usize = Counter::ThreadsWithoutSums as usize + 1;
 
-/// The counted peak of the heap, as [`CountedPeak`](memtrack_model::snapshot::CountedPeak) has it.
+/// The counted peak of the heap, with the data of a [`CountedPeak`](memtrack_model::snapshot::CountedPeak).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Peak {
-    /// Whether blocks may have been only counted: otherwise the rest is zero.
+    /// Whether some blocks may only have been counted. If not, all other fields are zero.
     pub is_on: bool,
     /// The highest observed sum of live bytes.
     pub bytes: u64,
-    /// When it was observed.
+    /// The time at which the highest sum was observed, in ticks.
     pub ticks: u64,
     /// The largest upper bound between two observations.
     pub most_bytes: u64,
@@ -167,7 +169,7 @@ pub struct Peak {
 /// The number of words of a [`Peak`].
 pub(super) const PEAK_WORDS: usize = 6;
 
-/// What a page is used for.
+/// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PageKind {
@@ -188,7 +190,7 @@ pub enum PageKind {
 pub(crate) struct PageHeader {
     /// The number of events, or of bytes of the log, that are complete.
     pub(crate) len: AtomicU32,
-    /// A [`PageKind`]; set when the rest of the header is.
+    /// A [`PageKind`]. It is set once the rest of the header is set.
     pub(super) kind: AtomicU32,
     /// The position of this page in the log, or the number of its first row of sums of scopes.
     pub(super) number: AtomicU64,
@@ -198,7 +200,7 @@ pub(crate) struct PageHeader {
 
 /// The size of a page's header, in bytes.
 pub(super) const PAGE_HEADER_BYTES: usize = size_of::<PageHeader>();
-/// The size of what follows a page's header, in bytes.
+/// The size of a page's content, which follows the header, in bytes.
 pub(crate) const PAGE_CONTENT_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 /// The number of events that a page holds.
 pub const EVENTS_PER_PAGE: usize = PAGE_CONTENT_BYTES / size_of::<memtrack_model::event::Event>();
@@ -206,7 +208,7 @@ pub const EVENTS_PER_PAGE: usize = PAGE_CONTENT_BYTES / size_of::<memtrack_model
 const _: () = assert!(size_of::<RegionHeader>() <= EXTENT_BYTES && size_of::<ExtentHeader>() <= PAGE_BYTES);
 const _: () = assert!(PAGE_HEADER_BYTES == 64);
 
-/// Returns the address of what follows a page's header.
+/// Returns the address of a page's content, which follows the header.
 pub(crate) fn page_content(page: *const PageHeader) -> *mut u8 {
     page.cast_mut().cast::<u8>().wrapping_add(PAGE_HEADER_BYTES)
 }

@@ -9,7 +9,8 @@ use memtrack_model::text::cut;
 
 /// The size of a record's head, in bytes.
 pub(super) const HEAD_BYTES: usize = 8;
-/// The maximum length of a text in a record, in bytes; longer ones are truncated. Several fit into a page.
+/// The maximum length of a text in a record, in bytes. Longer texts are truncated. A page has room for more than one
+/// text.
 const MAX_TEXT_BYTES: usize = 1600;
 
 /// The kind of a record.
@@ -30,7 +31,7 @@ pub enum RecordKind {
     Scope = 6,
     /// A moment that the program marked.
     Mark = 7,
-    /// The binary because of which calls of the driver bypass the hook.
+    /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass = 8,
     /// A request for memory that failed.
     OutOfMemory = 9,
@@ -53,7 +54,7 @@ pub enum Record<'a> {
     Scope(ScopeId, &'a Scope),
     /// A moment that the program marked: ticks, thread and name.
     Mark(u64, ThreadId, &'a str),
-    /// The binary because of which calls of the driver bypass the hook.
+    /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass(&'a str),
     /// A request for memory that failed, the ticks afterwards, and a text about the scope.
     OutOfMemory(&'a OutOfMemory, u64, &'a str),
@@ -78,7 +79,7 @@ pub enum ReadRecord {
     Scope(ScopeId, Scope),
     /// A moment that the program marked: ticks, thread and name.
     Mark(u64, ThreadId, String),
-    /// The binary because of which calls of the driver bypass the hook.
+    /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass(String),
     /// A request for memory that failed, the ticks afterwards, and a text about the scope.
     OutOfMemory(OutOfMemory, u64, String),
@@ -198,7 +199,7 @@ pub(super) enum Taken {
     Record(Option<ReadRecord>),
     /// The record is not complete.
     Incomplete,
-    /// No program writes such a record: nothing behind it can be read.
+    /// No program writes such a record, so nothing after it can be read.
     Damaged,
 }
 
@@ -306,7 +307,7 @@ impl Input<'_> {
         Some(u64::from_ne_bytes(*word))
     }
 
-    /// Takes a word that is a number of 32 bits.
+    /// Takes a word that contains a 32-bit number.
     fn number(&mut self) -> Option<u32> {
         u32::try_from(self.word()?).ok()
     }

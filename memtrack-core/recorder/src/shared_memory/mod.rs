@@ -4,9 +4,9 @@
 //! written.
 //!
 //! The memory is one anonymous file (`memfd`) of the command, the *region*, divided into *extents* of 64 KiB. The first
-//! extent has the `RegionHeader`. The others are reserved by the command before they can be taken, so that a full memory
-//! cannot end the program with `SIGBUS`. A process takes an extent when it needs one; no other process does until the
-//! command has freed it, after the process ended.
+//! extent has the `RegionHeader`. The others are reserved by the command before they can be taken, so that a lack of
+//! memory cannot end the program with `SIGBUS`. A process takes an extent when it needs one. No other process can take
+//! that extent until its process has ended and the command has freed the extent.
 //!
 //! An extent has 16 pages. Its first page is an `ExtentHeader`; the process takes each of the others for one purpose
 //! ([`PageKind`]): the events of a thread and device, the log of everything that events refer to by number, the sums
@@ -16,19 +16,20 @@
 //! - `arena`: the program's side
 //! - `region`: the command's side
 //! - `protocol`: how pages pass from one side to the other
-//! - `room`: how much room is left for events, and which may take it
+//! - `room`: the room that is left for events, and which events may take it
 //! - [`log`]: the records in the log
-//! - `command`: what the program knows about the command
-//! - `command_line`: the program's arguments, which the log has too
+//! - `command`: the program's information about the command
+//! - `command_line`: the program's arguments, which are also in the log
 //!
 //! **Why pages of 4 KiB and not larger chunks?** Each thread has a page per device, and a program may have 10,000 threads.
 //! Taking a page costs two atomic operations per 84 events.
 //!
-//! **How is it ordered?** A record is complete in the log before any thread can write an event that refers to it. The command
-//! reads the lengths of all pages of events first and the log afterwards, so it never lacks a record.
+//! **Why does no event lack its record?** A record is complete in the log before any thread can write an event that refers to
+//! it. The command reads the lengths of all pages of events first and the log afterwards.
 //!
-//! **Why does the program map extents with `mremap`?** It keeps no descriptor, and a program that has changed its root or
-//! its rights cannot open the file again. `mremap` with an old size of 0 maps the file of an existing mapping once more.
+//! **Why does the program map extents with `mremap`?** The program keeps no descriptor, and it cannot open the file again
+//! after it has changed its root or its rights. `mremap` with an old size of 0 maps the file of an existing mapping once
+//! more.
 #![allow(unsafe_code)]
 
 mod arena;
@@ -41,7 +42,7 @@ mod protocol;
 mod region;
 mod room;
 
-/// The atomics that `protocol` uses. The model checker (`tests/loom`) compiles that file with loom's in their place.
+/// The atomics that `protocol` uses. The model checker (`tests/loom`) compiles that file with loom's atomics instead.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }

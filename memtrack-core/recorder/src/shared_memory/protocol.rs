@@ -1,7 +1,7 @@
-//! The steps by which a process and the command pass pages to each other. Model-checked with loom in `tests/loom`.
+//! The steps in which a process and the command pass pages to each other. Model-checked with loom in `tests/loom`.
 //!
 //! A page belongs to the process from [`claim`] on, until it is full (events) or finished (the log); then it belongs to the
-//! command until [`release`]. What a page contains below its length is complete and does not change.
+//! command until [`release`]. The content of a page up to its length is complete and does not change.
 
 use super::sync::{AtomicU32, Ordering};
 
@@ -27,12 +27,13 @@ pub(super) fn publish(len: &AtomicU32, new_len: u32) {
     len.store(new_len, Ordering::Release);
 }
 
-/// Returns up to which length the content of a page is complete, if the page is used for this `kind`.
+/// Returns the length up to which the content of a page is complete; `None` if the page is not used for
+/// `expected_kind`.
 pub(super) fn published(kind: &AtomicU32, len: &AtomicU32, expected_kind: u32) -> Option<u32> {
     (kind.load(Ordering::Acquire) == expected_kind).then(|| len.load(Ordering::Acquire))
 }
 
-/// Lets the process use a page again that the command has read completely.
+/// Releases a page that the command has read completely, so that the process can use it again.
 pub(super) fn release(state: &AtomicU32, kind: &AtomicU32, len: &AtomicU32) {
     kind.store(0, Ordering::Relaxed);
     len.store(0, Ordering::Relaxed);

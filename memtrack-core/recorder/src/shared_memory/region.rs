@@ -1,5 +1,5 @@
-//! The command's side: the [`Region`] that all processes of a run share. The command creates it, reads what the processes
-//! write, and frees pages and extents.
+//! The command's side: the [`Region`] that all processes of a run share. The command creates it, reads the data that the
+//! processes write, and frees pages and extents.
 //!
 //! Nothing in a region is trusted: a program may write anywhere in its memory. A damaged record or event is dropped.
 
@@ -21,9 +21,10 @@ use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
 
-/// The maximum number of extents that are reserved at once: it takes a fraction of a millisecond, during which nothing is read.
+/// The maximum number of extents that are reserved at once. Reserving them takes a fraction of a millisecond, during which
+/// nothing is read.
 const RESERVED_AT_ONCE: usize = 8;
-/// If fewer are free, as when many processes begin, this many are reserved at once.
+/// If fewer extents than this are free, as when many processes begin, this many are reserved at once.
 const FEW_EXTENTS: usize = 32;
 
 /// The shared memory of a run.
@@ -35,12 +36,13 @@ pub struct Region {
     reserved: usize,
 }
 
-// SAFETY: the pointer is to a mapping that the region owns.
+// SAFETY: the pointer refers to a mapping that the region owns.
 unsafe impl Send for Region {}
 
 impl Region {
     /// Creates a region with this number of free extents, in which at most `max_programs` programs are recorded besides the one
-    /// that the process `command` starts. Others are recorded with the smallest budget if `samples_others`.
+    /// that the process `command` starts. If `samples_others`, further programs are recorded with the smallest budget;
+    /// otherwise, they are not recorded.
     ///
     /// # Errors
     /// Fails when the system has no memory for it.
@@ -87,7 +89,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Returns the path by which other processes can open the region while the process with this id has it open.
+    /// Returns the path at which other processes can open the region while the process with this id has it open.
     pub fn path(&self, pid: u32) -> PathBuf {
         PathBuf::from(format!("/proc/{pid}/fd/{}", self.descriptor()))
     }
@@ -98,7 +100,7 @@ impl Region {
     }
 
     fn header(&self) -> &RegionHeader {
-        // SAFETY: the mapping is as long as the region lives; all fields that other processes write are atomic.
+        // SAFETY: the mapping exists as long as the region; all fields that other processes write are atomic.
         unsafe { self.memory.as_ref() }
     }
 
@@ -108,7 +110,7 @@ impl Region {
     }
 
     fn extent_header(&self, number: usize) -> &ExtentHeader {
-        // SAFETY: reserved extents are mapped as long as the region lives.
+        // SAFETY: reserved extents are mapped as long as the region exists.
         unsafe { &*self.extent(number) }
     }
 
@@ -116,7 +118,7 @@ impl Region {
         let end = (self.reserved + extents).min(MAX_EXTENTS);
         if end > self.reserved {
             reserve(&self.file, self.reserved, end - self.reserved)?;
-            // All bytes are zero, so that only the first page of each need be touched.
+            // All bytes are zero, so only the first page of each extent needs to be touched.
             for number in self.reserved..end {
                 self.free_extent(number);
             }
@@ -125,7 +127,7 @@ impl Region {
         Ok(())
     }
 
-    /// Clears an extent that no process uses any more, and frees it.
+    /// Clears an extent that is no longer used by any process, and frees it.
     fn clear(&self, number: usize) {
         // SAFETY: no process uses the extent, and zero is valid for all fields.
         unsafe { self.extent(number).cast::<u8>().write_bytes(0, PAGE_BYTES) };
@@ -136,7 +138,7 @@ impl Region {
         self.free_extent(number);
     }
 
-    /// Lets processes take an extent, whose header and pages are zeros.
+    /// Lets processes take an extent. Its header and pages must be zeros.
     fn free_extent(&self, number: usize) {
         let header = self.extent_header(number);
         header.pages[0].store(PAGE_USED, Ordering::Relaxed);
@@ -149,8 +151,8 @@ impl Region {
         self.extent(extent).cast::<u8>().wrapping_add(page * PAGE_BYTES).cast()
     }
 
-    /// Shows the processes that the collector, which is this process, still runs, and reserves more extents if few are free.
-    /// Called regularly.
+    /// Shows the processes that the collector, which is this process, is still running, and reserves more extents if few are
+    /// free. Called regularly.
     ///
     /// # Errors
     /// Fails when the system has no more memory; the processes then lose events.
@@ -176,7 +178,7 @@ impl Region {
         self.header().is_closed.store(1, Ordering::Relaxed);
     }
 
-    /// Returns how many programs were not recorded because there were too many, and how many forked processes.
+    /// Returns how many programs and how many forked processes were beyond the limit.
     pub fn beyond_limits(&self) -> [u64; 2] {
         let header = self.header();
         let most = header.max_programs.load(Ordering::Relaxed);
@@ -188,8 +190,8 @@ impl Region {
         self.header().without_memory.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of processes that were not recorded because they are in another namespace of process ids than the
-    /// command, so that it would mistake other processes for them.
+    /// Returns the number of processes that were not recorded because they are in a PID namespace other than the
+    /// command's, and the command would mistake other processes for them.
     pub fn in_other_namespaces(&self) -> u64 {
         self.header().in_other_namespaces.load(Ordering::Relaxed)
     }
@@ -209,7 +211,7 @@ impl Region {
                 continue;
             }
             let process = self.extent_header(number).process.load(Ordering::Acquire) as usize;
-            // A process that writes into another one's extent must not have it freed.
+            // A process that writes into another process's extent must not cause that extent to be freed.
             if (1..self.reserved).contains(&process)
                 && self.header().owners[process].load(Ordering::Acquire) == owner
             {
@@ -255,7 +257,7 @@ impl Region {
         Peak { is_on: is_on != 0, bytes, ticks, most_bytes, since_ticks, until_ticks }
     }
 
-    /// Returns the pages of a process that are used for this.
+    /// Returns the pages of a process that are used for this `kind`.
     fn pages_of<'a>(
         &'a self,
         process: &'a ProcessView,
@@ -272,8 +274,8 @@ impl Region {
         })
     }
 
-    /// Appends the events of a process that were not read before to `pages`, one entry per page of events. `read` has the
-    /// numbers of events that were read of pages that are still in use. Pages that are full are freed.
+    /// Appends the events of a process that were not read before to `pages`, one entry per page of events. `read`
+    /// contains the number of events read so far from each page that is still in use. Full pages are freed.
     pub fn take_events(
         &self,
         process: &ProcessView,
@@ -326,8 +328,8 @@ impl Region {
             let len = (len as usize).min(PAGE_CONTENT_BYTES);
             if len > state.read {
                 let start = page_content(header).wrapping_add(state.read);
-                // SAFETY: the bytes before `len` are complete, and the program does not change them. If it does, which would
-                // be a program that writes to memory that is not its own, records are damaged.
+                // SAFETY: the bytes before `len` are complete, and the program does not change them. If a program does
+                // change them, by writing to memory that is not its own, records are damaged.
                 let bytes = unsafe { std::slice::from_raw_parts(start, len - state.read) };
                 if !state.is_damaged {
                     state.bytes.extend_from_slice(bytes);
@@ -356,7 +358,7 @@ impl Region {
         records
     }
 
-    /// Returns whether calls of the driver bypass the hook in a process that has loaded the driver.
+    /// Returns whether driver calls bypass the hook in a process that has loaded the driver.
     pub fn is_bypassed(&self, process: &ProcessView) -> bool {
         self.process(process.number).bypass.load(Ordering::Relaxed) == 1
     }
@@ -395,7 +397,7 @@ impl Region {
 
     /// Frees the extents of a process that has ended, after everything was read.
     pub fn free_process(&self, process: &ProcessView) {
-        // The first extent last: it describes the process until then.
+        // The first extent is freed last, because it describes the process until then.
         for &extent in process.extents.iter().rev() {
             self.clear(extent);
         }
@@ -411,8 +413,8 @@ impl Drop for Region {
     }
 }
 
-/// Does something that fails, instead of ending the process, where the limit of file sizes (`ulimit -f`) is lower. The process
-/// must have one thread.
+/// Calls `set_size` so that it fails, instead of ending the process, if the file size limit (`ulimit -f`) is too low.
+/// The process must have only one thread.
 fn without_file_size_signal(set_size: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: the calls only change what this process does on one signal, and change it back.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -478,17 +480,17 @@ pub type SumsOfScopes = BTreeMap<(usize, ScopeId), [u64; 2]>;
 /// A process that uses the region.
 #[derive(Clone, Debug)]
 pub struct ProcessView {
-    /// A number that no other process in the region has now.
+    /// A number that no other process in the region has at the same time.
     pub number: usize,
     /// The process id.
     pub pid: u32,
     /// The process id of the parent when the process began.
     pub parent: u32,
-    /// Whether it is a fork of a recorded process, and not a program that was started.
+    /// Whether the process is a fork of a recorded process, rather than a program that was started.
     pub is_forked: bool,
-    /// Whether it is recorded with the smallest budget, because there are too many programs.
+    /// Whether the process is recorded with the smallest budget, because there are too many programs.
     pub is_beyond_limit: bool,
-    /// A number that is another one after each `exec`.
+    /// A number that is different after each `exec`.
     pub image: u64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.
     pub clock: (u64, u64),
@@ -497,14 +499,14 @@ pub struct ProcessView {
     extents: Vec<usize>,
 }
 
-/// Events of one thread and device, in their order.
+/// Events of one thread and device, in order.
 #[derive(Debug)]
 pub struct EventPage {
     /// The events; never empty.
     pub events: Vec<Event>,
 }
 
-/// How much of a process's log was read.
+/// The state of reading a process's log.
 #[derive(Debug, Default)]
 pub struct LogState {
     page: u64,
@@ -512,6 +514,6 @@ pub struct LogState {
     read: usize,
     /// The beginning of a record that is not complete.
     bytes: Vec<u8>,
-    /// Whether the rest cannot be read.
+    /// Whether the rest of the log cannot be read.
     is_damaged: bool,
 }

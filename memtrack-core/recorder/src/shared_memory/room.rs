@@ -1,25 +1,26 @@
-//! How much room is left for events, and which events may take it.
+//! The room that is left for events, and which events may take it.
 //!
 //! A program can allocate faster than the command reads, above all when other programs use all processors. The thread that
-//! allocates must not wait, so the room runs out, in three steps. First, small blocks are sampled at wider intervals
-//! ([`min_class`](Room::min_class)), so that sums are still estimated without bias. Then a small block's allocation may not take
-//! one of the last pages, and then no event of the heap: events of devices are few, and mean more. What is left out is counted.
+//! allocates must not wait, so the room may run out. This happens in three steps. First, small blocks are sampled at wider
+//! intervals ([`min_class`](Room::min_class)), so that sums are still estimated without bias. Next, allocations of small blocks
+//! may not take one of the last pages. Finally, no event of the heap may take one, because events of devices are few and matter
+//! more. Events that are omitted are counted.
 
 use super::layout::{EXTENT_PAGES, ProcessHeader, RegionHeader};
 use crate::host;
 use memtrack_model::event::{Action, DeviceId, Event};
 use std::sync::atomic::Ordering;
 
-/// The first extents of a region, which are only taken by processes that begin, and for the sums of threads: events may take
-/// all the rest in a moment.
+/// The number of extents at the beginning of a region that are taken only by processes that begin, and for the sums of
+/// threads, because events may take all other extents in a moment.
 pub(super) const FIRST_ONLY: usize = 12;
 
-/// What may take a page, from the most to the least important.
+/// The purpose for which a page is taken, from the most to the least important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The sums of a thread, without which it is not known what was left out.
+    /// The sums of a thread. Without them, it is unknown how much was omitted.
     Sums,
-    /// Events of devices, and what events refer to.
+    /// Events of devices, and the records that events refer to.
     Device,
     /// Frees of the heap and allocations of large blocks: without its free, a block seems live forever.
     Heap,
@@ -28,7 +29,7 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Returns the purpose of a page for this event. Small are blocks below `threshold_bytes`.
+    /// Returns the purpose of a page for this event. Blocks below `threshold_bytes` are small.
     pub(crate) fn of(event: &Event, threshold_bytes: u64) -> Self {
         match event.action {
             _ if event.device != DeviceId::HOST => Self::Device,
@@ -37,12 +38,12 @@ impl Purpose {
         }
     }
 
-    /// Returns the purpose of a page that the next events on a device will use, whatever they are.
+    /// Returns the purpose of a page that the next events on a device will use, regardless of their action and size.
     pub(crate) fn of_next(device: DeviceId) -> Self {
         if device == DeviceId::HOST { Self::Small } else { Self::Device }
     }
 
-    /// Returns how many pages must be left for what is more important.
+    /// Returns how many pages must be left for more important purposes.
     fn kept_pages(self) -> u64 {
         match self {
             Self::Sums | Self::Device => 0,
@@ -52,7 +53,7 @@ impl Purpose {
     }
 }
 
-/// The room of a process, approximately: other threads and the command change it meanwhile.
+/// The approximate room of a process. Other threads and the command may change it at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// The number of pages that can be taken.
@@ -73,7 +74,7 @@ impl Room {
         Self { free_pages: own + others * per_extent, unread_pages: passed.saturating_sub(freed) }
     }
 
-    /// Returns whether a page may be taken for this purpose, if there is one.
+    /// Returns whether a page may be taken for this purpose, if there is a free page.
     pub(super) fn suffices(&self, purpose: Purpose) -> bool {
         self.free_pages >= purpose.kept_pages()
     }
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(class(2900, 1060), 0);
         let classes = [1000, 900, 600, 300, 30].map(|free_pages| class(4060 - free_pages, free_pages));
         assert!(classes.is_sorted() && classes[0] > 0 && classes[4] == 15, "{classes:?}");
-        // Without any room: whatever is left out then is counted.
+        // There is no room at all. The events that are omitted in that case are counted.
         assert_eq!(class(0, 0), class(0, 30));
     }
 }

@@ -1,5 +1,5 @@
-//! Arrays, which are identified by a handle instead of an address. The size of an array is that of its elements: the
-//! driver does not report the additional bytes for tiling.
+//! Arrays, which are identified by a handle instead of an address. The size of an array is the size of its elements,
+//! because the driver does not report the additional bytes for tiling.
 
 use super::memory::PLAIN;
 use super::{CuResult, allocate};
@@ -32,7 +32,7 @@ const LAYERED: u32 = 0x01;
 const MAPPED_LATER: u32 = 0x40 | 0x80;
 
 impl ArrayDescriptor3d {
-    /// Returns the bytes of the elements at a mipmap level.
+    /// Returns the total bytes of the elements at a mipmap level; 0 if memory is mapped later.
     fn bytes(&self, level: u32) -> u64 {
         if self.flags & MAPPED_LATER != 0 {
             return 0;
@@ -87,7 +87,7 @@ pub(in crate::hook) unsafe fn create_mipmapped(
     descriptor: *const ArrayDescriptor3d,
     levels: u32,
 ) -> CuResult {
-    // SAFETY: as in `create`. There are at most 32 levels of any array.
+    // SAFETY: as in `create`. An array has at most 32 levels.
     let size = unsafe { descriptor.as_ref() }.map_or(0, |descriptor| {
         (0..levels.min(32)).fold(0_u64, |sum, level| sum.saturating_add(descriptor.bytes(level)))
     });

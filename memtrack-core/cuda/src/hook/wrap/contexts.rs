@@ -46,13 +46,14 @@ pub(in crate::hook) unsafe fn reset(real: DeviceFunction, device: i32) -> CuResu
     let result = call();
     watch.record_free_results(result, freed);
     if result == SUCCESS {
-        forget(teardown_of(device));
+        remove_handles_of(teardown_of(device));
     }
     result
 }
 
-/// `cuDevicePrimaryCtxRelease_v2`: other code usually still retains the context, so whether it was destroyed is checked
-/// afterwards. Its addresses cannot have been allocated again by then: that would require a new context.
+/// `cuDevicePrimaryCtxRelease_v2`: other code usually still retains the context, so the wrapper checks afterwards
+/// whether the context was destroyed. Its addresses cannot have been allocated again by then, because that would
+/// require a new context.
 pub(in crate::hook) unsafe fn release(real: DeviceFunction, device: i32) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
@@ -62,13 +63,13 @@ pub(in crate::hook) unsafe fn release(real: DeviceFunction, device: i32) -> CuRe
     if result == SUCCESS && !watch.driver.primary_context_is_alive(device) {
         let freed = watch.before_teardown(teardown_of(device));
         watch.record_free_results(result, freed);
-        forget(teardown_of(device));
+        remove_handles_of(teardown_of(device));
     }
     result
 }
 
 /// Removes the handles that were destroyed with a context.
-fn forget(teardown: Teardown) {
+fn remove_handles_of(teardown: Teardown) {
     ipc::remove_allocations_of(teardown);
     if let Teardown::Primary { device, .. } = teardown {
         pools::remove_pools_of(device);
@@ -85,7 +86,7 @@ pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResul
     let result = call();
     watch.record_free_results(result, freed);
     if result == SUCCESS {
-        forget(Teardown::Context(context));
+        remove_handles_of(Teardown::Context(context));
     }
     result
 }

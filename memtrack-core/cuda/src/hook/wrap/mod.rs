@@ -21,11 +21,11 @@ pub(super) const SUCCESS: CuResult = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: CuResult = 2;
 
-/// Requests memory from the driver by `call`, which on success writes an address to `out`.
+/// Requests memory from the driver with `call`, which writes an address to `out` on success.
 ///
 /// # Safety
-/// `out` must be the pointer that the caller passed to the driver: the driver accepts only a pointer that can
-/// be written.
+/// `out` must be the pointer that the caller passed to the driver. The driver accepts only a pointer that it can write
+/// to.
 #[inline(always)]
 unsafe fn allocate(
     real: *const c_void,
@@ -42,7 +42,7 @@ unsafe fn allocate(
     result
 }
 
-/// Frees memory by `call`.
+/// Frees memory with `call`.
 #[inline(always)]
 fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(watch) = HookedCall::enter(real) else { return call() };

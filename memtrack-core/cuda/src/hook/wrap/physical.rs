@@ -1,6 +1,6 @@
 //! Physical memory that the program maps itself, as PyTorch's expandable segments do. It counts while it is mapped: a
-//! mapping into part of a reserved range is a `segment_map` of an expandable segment, a mapping that fills its range is
-//! an ordinary segment. Reserving addresses takes no memory.
+//! mapping into part of a reserved range is a `segment_map` of an expandable segment, and a mapping that fills its
+//! range is an ordinary segment. Reserving addresses takes no memory.
 
 use super::{CuResult, Location, SUCCESS, ipc};
 use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
@@ -42,7 +42,7 @@ fn kind(device: AllocationDevice, origin: Origin) -> Kind {
     Kind { origin, stream: 0, device }
 }
 
-/// Returns the origin of a mapping: a mapping that fills its reserved range cannot grow.
+/// Returns the origin of a mapping, which depends on whether it fills its reserved range and therefore cannot grow.
 fn origin_of(address: u64, size: u64) -> Origin {
     let around = with_tables(|tables| {
         tables.ranges.range(..=address).next_back().map(|(&start, &size)| (start, size))

@@ -1,5 +1,5 @@
-//! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: the driver does not
-//! report when the stream reaches the free.
+//! Stream-ordered memory from the driver's pools. A free counts as completed when it is requested, because the driver
+//! does not report when the stream reaches it.
 
 use super::{CuResult, Location, SUCCESS, allocate, free_by};
 use crate::hook::driver::Driver;
@@ -18,7 +18,7 @@ const PER_THREAD: u64 = 2;
 static POOLS: ForkCell<Mutex<HashMap<u64, AllocationDevice>>> = ForkCell::new(Mutex::default);
 
 /// Locked while the attributes of the program's pools are queried, and before a pool is destroyed, so that no pool is
-/// destroyed during a query. Nothing else is done under this lock, since the driver is called.
+/// destroyed during a query. Nothing else is done under this lock, because the driver is called while it is held.
 static QUERYING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// The beginning of `CUmemPoolProps`.

@@ -1,5 +1,5 @@
-//! `cuGetProcAddress`, with which cudart and newer programs find the driver's functions: the function found is replaced
-//! by its wrapper.
+//! `cuGetProcAddress`, which cudart and newer programs use to find the driver's functions. The function found is
+//! replaced with its wrapper.
 
 use super::{CuResult, SUCCESS};
 use crate::hook::table;
@@ -44,7 +44,7 @@ pub(in crate::hook) unsafe fn get_v2(
 /// # Safety
 /// `result` must be the driver's result, and the other arguments those that the driver has just received.
 unsafe fn replace(result: CuResult, name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64) {
-    // cudart also requests the empty name; it is unknown what the driver writes to `out` then.
+    // cudart also requests the empty name; it is unknown what the driver writes to `out` in that case.
     if result != SUCCESS || name.is_null() || out.is_null() {
         return;
     }
