@@ -4,7 +4,7 @@
 //! test runs on the program's main thread, after candle's threads have ended.
 
 use memtrack_core::event::{Action, DeviceId, EventFlags};
-use memtrack_core::host::own_heap_bytes;
+use memtrack_core::host::internal_heap_bytes;
 use memtrack_core::recorder::Options;
 use memtrack_core::{TrackingAllocator, start_monitor_with, stop};
 use memtrack_examples::config::Config;
@@ -43,10 +43,10 @@ fn on_threads_that_end<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 fn live_bytes_of_a_training_run_equal_those_of_a_counting_allocator() {
     start_monitor_with(&Options::new().exact().max_entries(u64::MAX)).unwrap();
-    let (counted, own) = (live_bytes(), own_heap_bytes());
+    let (counted, own) = (live_bytes(), internal_heap_bytes());
     let config = Config { steps: 3, ..Config::tiny() };
     let outcome = on_threads_that_end(|| training::train(&config, |_, _| ()).unwrap());
-    let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
+    let (counted, own) = (live_bytes() - counted, internal_heap_bytes() - own);
     let recording = stop();
 
     let snapshot = recording.snapshot();

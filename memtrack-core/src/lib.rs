@@ -354,10 +354,10 @@ pub use memtrack_recorder::terminal::width as __report_width;
 /// The host heap: its allocator, and how much memory memtrack itself uses.
 pub mod host {
     #[cfg(feature = "record")]
-    pub use memtrack_recorder::host::{TrackingAllocator, own_bytes, own_heap_bytes};
+    pub use memtrack_recorder::host::{TrackingAllocator, internal_heap_bytes, own_bytes};
 
     #[cfg(not(feature = "record"))]
-    pub use crate::off::{TrackingAllocator, own_bytes, own_heap_bytes};
+    pub use crate::off::{TrackingAllocator, internal_heap_bytes, own_bytes};
 }
 
 #[cfg(feature = "record")]

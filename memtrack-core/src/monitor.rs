@@ -90,8 +90,8 @@ pub(crate) fn warn_without_source() {
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             message::print(format_args!(
-                "no event source is installed for the host heap: only {seen} is seen. For the \
-                 host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
+                "no event source is installed for the host heap: only {seen} is recorded. To \
+                 record the host heap, add this to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
                  memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();\nor, if it is not \
                  wanted, start with Options::without_host_heap()."
             ));

@@ -1,4 +1,4 @@
-//! Trains, and prints the memory that each step leaves on the device. With the argument `fixed`, it runs without the mistake.
+//! Trains a model that leaks through a cycle, and prints what each step leaves on the device. With `fixed`, nothing leaks.
 //!
 //! Writes its pages into `memtrack-out/autodiff/` in the current folder, replacing those of earlier runs.
 

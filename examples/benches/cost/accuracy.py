@@ -17,7 +17,7 @@ from cost import BUILDS, REPOSITORY, Runner, build
 # The tiny model allocates four million blocks per second, and 3 % of the time suffices to record some 10,000 of them: after
 # seven seconds each of its forty rows is within a tenth; after half a second (200 steps), half of the rows are.
 STEPS = {"default": 20, "tiny": 3000}
-WITHIN, SHARE_OF_ROWS, LEAST_SHARE = 0.10, 0.95, 0.01
+WITHIN, SHARE_OF_ROWS, MIN_SHARE = 0.10, 0.95, 0.01
 
 
 def rows_of(runner, binary, workload, folder, *mode):
@@ -44,7 +44,7 @@ def compare(truth, rows, tally):
                 low, high = error["low"], error["high"]
                 tally["intervals"] += 1
                 tally["hold"] += low <= true[number] <= high
-            if true[number] < LEAST_SHARE * everything:
+            if true[number] < MIN_SHARE * everything:
                 continue
             off = abs((row[number] if row else 0) / true[number] - 1)
             tally["rows"] += 1

@@ -124,7 +124,7 @@ fn current_environment() -> Environment {
 }
 
 fn exit(_: &Registers) {
-    run::before_the_end();
+    run::report_before_exit();
 }
 
 /// Counts the program that `exec` is about to run if it cannot be recorded, and makes this program's last reports. If the
@@ -132,8 +132,8 @@ fn exit(_: &Registers) {
 fn exec(program: Started, arguments: Register, environment: Environment) {
     let has_no_room = !arguments.is_null() && run::has_no_room();
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::before_a_start(program, environment, has_no_room) };
-    run::before_the_end();
+    unsafe { run::count_if_unrecorded(program, environment, has_no_room) };
+    run::report_before_exit();
     if has_no_room {
         // SAFETY: as above. If the execution fails, the C library's function is called next, and fails too.
         unsafe { run::without_library(environment, |environment| execute(program, arguments, environment)) };
@@ -205,12 +205,12 @@ fn exec_descriptor_with_environment(&[file, arguments, environment, ..]: &Regist
 
 fn spawn_path(&[_, path, .., environment]: &Registers) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::before_a_start(Started::Path(path.cast()), Some(environment.cast()), false) };
+    unsafe { run::count_if_unrecorded(Started::Path(path.cast()), Some(environment.cast()), false) };
 }
 
 fn spawn_name(&[_, name, .., environment]: &Registers) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::before_a_start(Started::Name(name.cast()), Some(environment.cast()), false) };
+    unsafe { run::count_if_unrecorded(Started::Name(name.cast()), Some(environment.cast()), false) };
 }
 
 wrappers! {

@@ -4,7 +4,7 @@ use super::device::DeviceArgs;
 use super::rank::by_parser;
 use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, SymbolsArgs, TextArgs};
 use clap::Args;
-use memtrack_core::analysis::leaks::{LEAST_PERIODS, PERIODS};
+use memtrack_core::analysis::leaks::{MIN_PERIODS, PERIODS};
 use memtrack_core::analysis::top::By;
 use std::path::PathBuf;
 
@@ -70,6 +70,6 @@ pub(crate) struct LeaksArgs {
 const MAX_PERIODS: usize = 1000;
 
 fn parse_periods(text: &str) -> Result<usize, String> {
-    let periods = text.parse().ok().filter(|periods| (LEAST_PERIODS..=MAX_PERIODS).contains(periods));
-    periods.ok_or_else(|| format!("expected a whole number from {LEAST_PERIODS} to {MAX_PERIODS}"))
+    let periods = text.parse().ok().filter(|periods| (MIN_PERIODS..=MAX_PERIODS).contains(periods));
+    periods.ok_or_else(|| format!("expected a whole number from {MIN_PERIODS} to {MAX_PERIODS}"))
 }

@@ -13,7 +13,7 @@ pub(crate) struct TraceArgs {
     /// Only this device, such as cuda:0; required if the trace covers several devices
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Report exactly what PyTorch's profiler does, its errors included: repair nothing, and use only PyTorch's categories
+    /// Report exactly what PyTorch's profiler does, including its errors: repair nothing, and use only PyTorch's categories
     #[arg(long)]
     pub(crate) compat: bool,
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub(crate) struct RanksArgs {
     pub(crate) recursive: bool,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// How to group memory to explain the odd ranks
+    /// How to group memory to explain the outliers among the ranks
     #[arg(long, value_parser = by_parser(), default_value = "line")]
     pub(crate) by: By,
     /// What the steps are called: a mark or a PyTorch profiler range, without the number at its end [default: step, ProfilerStep,

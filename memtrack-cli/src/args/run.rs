@@ -26,7 +26,7 @@ pub(crate) struct RunArgs {
     /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the recording if it exists; if another command is still writing it, it is kept, and this one is FILE.PID
+    /// Replace the recording if it exists; a recording that another command is still writing is kept, and this one is FILE.PID
     #[arg(long)]
     pub(crate) force: bool,
     /// How many events per device snapshots hold, the newest ones; the recording holds all. An allocation of the driver

@@ -12,7 +12,7 @@ use crate::output::write_files;
 use crate::ownership::read_rules;
 use crate::scrub::{self, mention_key};
 use memtrack_core::analysis::framework_operators::Patterns;
-use memtrack_core::analysis::ranks::heat::MOST_COLUMNS;
+use memtrack_core::analysis::ranks::heat::MAX_COLUMNS;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{counted, printable};
@@ -119,7 +119,7 @@ fn digest_options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = DigestOptions::new().by(args.by).rules(read_rules(&args.rules)?).patterns(patterns);
     // Only the page shows memory over time.
-    let options = options.bins(if args.output.is_some() { MOST_COLUMNS } else { 1 });
+    let options = options.bins(if args.output.is_some() { MAX_COLUMNS } else { 1 });
     Ok(match &args.per {
         Some(name) => options.per(name),
         None => options,

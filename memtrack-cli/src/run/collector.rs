@@ -345,7 +345,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                         let (rows, outcome) = (&rows, &outcome);
                         let held = threads.spawn(move || {
                             let _ending = ending;
-                            outcome::who_held_memory(rows, &recording, outcome)
+                            outcome::holders_text(rows, &recording, outcome)
                         });
                         poll_until(&mut collector, &ended);
                         held.join()

@@ -53,7 +53,7 @@ pub(super) fn ignores_pipe() -> bool {
 }
 
 /// Returns the environment variables with which a service manager names this process as the one that it started.
-pub(super) fn variables_of_service() -> Vec<&'static str> {
+pub(super) fn service_manager_variables() -> Vec<&'static str> {
     let here = std::process::id().to_string();
     let mut names = vec!["LISTEN_PID", "WATCHDOG_PID"];
     names.retain(|name| std::env::var(name).is_ok_and(|pid| pid == here));

@@ -62,7 +62,7 @@ impl KeptSnapshots {
             return None;
         }
         Some(if Identity::of(&path) != Some(identity) {
-            format!("; {number} is not as it was written, and stays")
+            format!("; {number} was changed after it was written, and is kept")
         } else if let Err(error) = fs::remove_file(&path) {
             format!("; {number} cannot be removed: {error}")
         } else {
@@ -135,8 +135,8 @@ mod tests {
         fs::create_dir(snapshots.path(5)).unwrap();
         let notes = snapshots.write(9..=13);
         assert_eq!(snapshots.numbers(), [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13]);
-        assert_eq!(notes[0], "; 2 is not as it was written, and stays");
-        assert_eq!(notes.iter().filter(|note| note.ends_with("and stays")).count(), 4, "{notes:?}");
+        assert_eq!(notes[0], "; 2 was changed after it was written, and is kept");
+        assert_eq!(notes.iter().filter(|note| note.ends_with("and is kept")).count(), 4, "{notes:?}");
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Returns a text about what held the program's memory, which is empty if that is not known.
-pub(super) fn who_held_memory(rows: &[ProcessRow], recording: &Path, outcome: &Outcome<'_>) -> String {
+pub(super) fn holders_text(rows: &[ProcessRow], recording: &Path, outcome: &Outcome<'_>) -> String {
     let Some(row) = main_row(rows) else { return String::new() };
     let was_killed =
         row.pid == outcome.process && outcome.status.and_then(|status| status.signal()).is_some();
@@ -265,7 +265,7 @@ fn write_times(text: &mut String, count: u64, why: &str) -> std::fmt::Result {
     match count {
         0 => Ok(()),
         1 => writeln!(text, "memtrack: it started a program that is not recorded, {why}"),
-        count => writeln!(text, "memtrack: {count} times it started a program that is not recorded, {why}"),
+        count => writeln!(text, "memtrack: it started {count} programs that are not recorded, {why}"),
     }
 }
 

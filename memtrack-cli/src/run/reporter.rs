@@ -308,7 +308,7 @@ impl Work {
         match sum(|state| state.skipped_reports) + heap + devices {
             0 => {}
             more => {
-                self.say(format_args!("requests were refused {} more; these were not reported", times(more)))
+                self.say(format_args!("requests were refused {} more, which is not reported", times(more)))
             }
         }
         let without_snapshot = if self.takes_snapshots_at_oom { devices } else { 0 };

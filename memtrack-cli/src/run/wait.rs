@@ -95,7 +95,7 @@ pub(crate) fn run(
 
 /// Starts the program, and returns its process id.
 fn start(command: &mut Command) -> io::Result<u32> {
-    let of_service = inherited::variables_of_service();
+    let of_service = inherited::service_manager_variables();
     if of_service.is_empty() {
         // `wait_for` waits for the program by its process id.
         return command.spawn().map(|program| program.id());
@@ -159,7 +159,7 @@ fn wait_for(
             if catches(program, libc::SIGUSR2) {
                 send(program as i32, libc::SIGUSR2);
                 if !std::mem::replace(&mut has_explained, true) {
-                    let text = "memtrack: SIGUSR2 will make no snapshot: the program handles it itself";
+                    let text = "memtrack: SIGUSR2 takes no snapshot: the program handles the signal itself";
                     // The exit status is the program's, so a failure to write to standard error is ignored.
                     let _ = writeln!(streams.stderr, "{text}");
                 }

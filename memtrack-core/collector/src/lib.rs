@@ -93,8 +93,9 @@ impl Collector {
     /// # Errors
     /// Fails when the system has no memory for it.
     pub fn create(settings: Settings) -> io::Result<Self> {
-        let samples_others = settings.options.wants_host_heap();
-        let region = Region::create(FIRST_EXTENTS, settings.command, settings.max_programs, samples_others)?;
+        let samples_beyond_limit = settings.options.wants_host_heap();
+        let region =
+            Region::create(FIRST_EXTENTS, settings.command, settings.max_programs, samples_beyond_limit)?;
         let file = RunFile::new(settings.output.clone(), settings.options.max_bytes);
         Ok(Self {
             region,

@@ -80,7 +80,7 @@ pub fn warn_without_hook() {
         WARNED.call_once(|| {
             memtrack_recorder::message::print(
                 "the CUDA hook is not in place, so CUDA memory is not recorded: this program's dlsym is not \
-                 memtrack's. It works in dynamically linked executables on Linux with glibc; others can be started \
+                 memtrack's. The hook works in dynamically linked executables on Linux with glibc; start other programs \
                  with `memtrack run -- PROGRAM`.",
             );
         });

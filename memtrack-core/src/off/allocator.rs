@@ -58,6 +58,6 @@ pub fn own_bytes() -> i64 {
 /// Returns the number of bytes that memtrack itself uses on the program's heap, for tests. It is 0 without
 /// the recorder.
 #[doc(hidden)]
-pub fn own_heap_bytes() -> i64 {
+pub fn internal_heap_bytes() -> i64 {
     0
 }

@@ -9,7 +9,7 @@ pub mod scope;
 #[cfg(feature = "report")]
 mod tracker;
 
-pub use allocator::{TrackingAllocator, own_bytes, own_heap_bytes};
+pub use allocator::{TrackingAllocator, internal_heap_bytes, own_bytes};
 #[cfg(feature = "report")]
 pub use monitor::who_holds;
 pub use monitor::{dump_snapshot, mark, snapshot, start_monitor, start_monitor_with, stop};

@@ -13,7 +13,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The message for a test that limits the host heap although allocations on the heap are not recorded.
 pub(super) const NO_ALLOCATOR_MESSAGE: &str =
-    "the host's heap is limited, and memtrack does not see it. Add to the program of the \
+    "the test limits the host heap, but memtrack does not record it. Add this to the program of the \
     tests (tests/NAME.rs, or src/lib.rs under #[cfg(test)]):
     #[global_allocator]
     static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();

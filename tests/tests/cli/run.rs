@@ -105,7 +105,7 @@ fn a_program_that_handles_the_signal_keeps_its_handler() {
         let output = waiting.end();
         assert!(output.status.success(), "{when}: {}", stderr_text(&output));
         let text = stderr_text(&output);
-        assert!(text.contains("SIGUSR2 will make no snapshot: the program handles it itself"), "{text}");
+        assert!(text.contains("SIGUSR2 takes no snapshot: the program handles the signal itself"), "{text}");
         assert_eq!(bench.files(), ["handler"], "{when}");
         assert_work(&bench.path("handler"), true);
     }

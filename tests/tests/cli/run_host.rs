@@ -275,7 +275,7 @@ fn programs_that_are_started_without_the_library_are_counted() {
         "env -i /bin/ls; env -i /bin/ls; ls",
     ]);
     assert!(
-        stderr_text(&output).contains("2 times it started a program that is not recorded"),
+        stderr_text(&output).contains("it started 2 programs that are not recorded"),
         "{}",
         stderr_text(&output)
     );

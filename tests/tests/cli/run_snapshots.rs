@@ -104,7 +104,7 @@ fn signals_keep_the_first_snapshot_the_newest_seven_and_replaced_files() {
     Snapshot::open(path(12), LoadOptions::default()).expect("it is whole");
     for words in [
         "SIGUSR2: wrote ",
-        "by_signal.9.pickle; 2 is not as it was written, and stays\n",
+        "by_signal.9.pickle; 2 was changed after it was written, and is kept\n",
         "by_signal.10.pickle\n",
         "by_signal.11.pickle; 4 is gone: the first is kept, and the newest 7\n",
     ] {

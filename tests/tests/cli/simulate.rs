@@ -140,7 +140,7 @@ fn invalid_workloads_are_refused_with_the_line() {
         ),
         (
             format!("{config}\n{ALLOC}\n{{\"op\":\"free\",\"id\":1}}\n\n{ALLOC}"),
-            "line 5: the id 1 is that of the alloc in line 2; each needs its own",
+            "line 5: the alloc in line 2 has the id 1 already; ids must be unique",
         ),
         (
             r#"{"op":"config","total_bytes":5,"settings":"backend:cudaMallocAsync"}"#.into(),

@@ -74,7 +74,7 @@ fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
     const THREADS: u64 = 3;
     const CHUNK_EVENTS: u64 = 4096;
     /// 64 chunks in the queue, and for each thread one chunk that waits for the queue and one that is being filled.
-    const MOST_LOST: u64 = (64 + 2 * THREADS) * CHUNK_EVENTS;
+    const MAX_LOST: u64 = (64 + 2 * THREADS) * CHUNK_EVENTS;
     let folder = tempfile::tempdir().unwrap();
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let recorded = |progress: &Path| -> Vec<u64> {
@@ -88,7 +88,7 @@ fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
         let arguments = ["stream_until_killed", path.to_str().unwrap(), progress.to_str().unwrap()];
         let mut child = start(CHILD, &arguments, folder.path());
         // The program is killed at a different point each time; in the last round, it records more than may be lost.
-        let enough = 5000 + round * 5 * MOST_LOST / 12;
+        let enough = 5000 + round * 5 * MAX_LOST / 12;
         wait_for("enough is recorded", || recorded(&progress).iter().sum::<u64>() >= enough);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -104,7 +104,7 @@ fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
             assert!(written <= recorded + 1, "{written} of {recorded}");
             lost += recorded.saturating_sub(written);
         }
-        assert!(lost <= MOST_LOST, "{lost} lost of {enough} and more");
+        assert!(lost <= MAX_LOST, "{lost} lost of {enough} and more");
         replay(&snapshot, DeviceId(0)).assert_blocks_of(&snapshot, DeviceId(0));
     }
 }

@@ -60,7 +60,7 @@ fn a_stalled_disk_blocks_only_the_writing_thread() {
     let output = run_well(CHILD, &["stalled", path.to_str().unwrap()], folder.path());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(stderr.matches("its disk took nothing for 10 s").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("its disk accepted no data for 10 s").count(), 1, "{stderr}");
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn a_failed_heap_allocation_prints_who_holds_the_heap() {
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("not recorded: at least ") && text.contains(" resident (code, stacks"), "{text}");
     // If the stack is too small for naming functions, scopes are named instead.
-    assert!(text.contains("memtrack: there is too little room to say by which lines"), "{text}");
+    assert!(text.contains("memtrack: there is not enough memory to list lines"), "{text}");
     assert!(text.contains("memtrack:   120.0 MiB in service.load\n"), "{text}");
 }
 
@@ -168,8 +168,8 @@ fn without_memory_scopes_are_named_and_recording_continues() {
     let output = run_well(CHILD, &["holds_heap", "20"], Path::new("."));
     let text = messages(&output);
     let expected = "memtrack: out of memory on host: 64.00 TiB requested, in service.load\n\
-                memtrack: there is too little room to say by which lines; 120.0 MiB in blocks that are followed one by \
-                one:\nmemtrack:   120.0 MiB in service.load\n";
+                memtrack: there is not enough memory to list lines; 120.0 MiB in blocks that are tracked \
+                individually:\nmemtrack:   120.0 MiB in service.load\n";
     assert!(text.starts_with(expected), "{text}");
     assert!(!text.contains("while recording"), "the reserve was not needed: {text}");
     assert!(String::from_utf8_lossy(&output.stdout).contains(" events"));

@@ -25,7 +25,7 @@ const DELAY: Duration = Duration::from_millis(500 + 1500);
 const THREADS: u64 = 3;
 const CHUNK_EVENTS: u64 = 4096;
 /// The number of chunks that may wait to be written: without a bound, and with the bound below.
-const MOST_WAITING: u64 = 64;
+const MAX_WAITING: u64 = 64;
 const MOST_WAITING_OF_PARTS: u64 = 3;
 const PARTS_BYTES: &str = "4000000";
 
@@ -111,7 +111,7 @@ fn end_one(number: usize, is_idle: bool) {
     assert!(snapshot.meta.earlier_parts == 0 || kept > 1000, "{what}: {kept} blocks");
     if way != "disk" {
         // Nearly every block has two events. For each thread, one more chunk may wait for the queue, and one is being filled.
-        let waiting = if max_bytes == PARTS_BYTES { MOST_WAITING_OF_PARTS } else { MOST_WAITING };
+        let waiting = if max_bytes == PARTS_BYTES { MOST_WAITING_OF_PARTS } else { MAX_WAITING };
         let most = (waiting + 2 * THREADS) * CHUNK_EVENTS;
         assert!(lost * 3 / 2 <= most, "{what}: {lost} blocks lost, of at most {most} events");
     }

@@ -170,7 +170,10 @@ fn a_program_that_follows_the_advice_has_the_predicted_peak() {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(": the peak is 257.0 MiB, "), "{text}");
         // The blocks that make up the peak are listed first.
-        assert!(lines[1] == "Held then by:" && lines[2].starts_with("  128.0 MiB   49.8 %  "), "{text}");
+        assert!(
+            lines[1] == "Held at the peak by:" && lines[2].starts_with("  128.0 MiB   49.8 %  "),
+            "{text}"
+        );
         let head = lines.iter().position(|line| *line == "What would lower it:").unwrap();
         let lines = &lines[head..];
         assert!(lines[1].starts_with("  1. −32.0 MiB  32.0 MiB "), "{text}");

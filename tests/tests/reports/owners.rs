@@ -198,7 +198,7 @@ fn the_summary_and_the_peak_name_the_users_line() {
     let folder = tempfile::tempdir().unwrap();
     let autograd = stacks().pop().unwrap();
     let text = String::from_utf8(run_in(folder.path(), &[autograd], &["summary"]).stdout).unwrap();
-    let no_own_line = "is from torch::autograd::generated::MmBackward0::apply, in no line of your own";
+    let no_own_line = "is from torch::autograd::generated::MmBackward0::apply, outside your code";
     assert!(text.contains(no_own_line), "{text}");
     let text = run(&["peak"]);
     assert!(text.contains(&format!("     {line}\n     einsum einops.py:916\n")), "{text}");

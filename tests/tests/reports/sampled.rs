@@ -275,7 +275,7 @@ fn live_bytes_at_the_end_are_the_same_in_all_reports() {
     assert!(memory["stacks"].as_array().unwrap().iter().any(|row| !row["count_error"].is_null()));
     let rows = categories["moments"][0]["categories"].as_array().unwrap();
     assert!(rows.iter().any(|row| !row["count_error"].is_null()), "{rows:?}");
-    assert!(text(&["top", "--at", "end"], &path).contains("Live then: 1.9 MiB in 5,000 blocks"));
+    assert!(text(&["top", "--at", "end"], &path).contains("Live at that moment: 1.9 MiB in 5,000 blocks"));
 }
 
 /// The program frees memory from before the recording began: the count is too low, or negative, and every report shows the
@@ -297,10 +297,10 @@ fn estimates_replace_counts_where_older_memory_was_freed() {
     };
     let cases = [
         (net(unweighted, 5_000), None),
-        (net(unweighted - 1, 5_000), Some("less all frees: some of what was freed was allocated before")),
+        (net(unweighted - 1, 5_000), Some("less all frees: the allocations of some freed blocks")),
         // Many of the freed small blocks were older than the recording.
-        (net(unweighted, 3), Some("less all frees: some of what was freed was allocated before")),
-        (net(0u64.wrapping_sub(3 << 20), 5_000), Some("  -3.0 MiB as all allocations less all frees: some")),
+        (net(unweighted, 3), Some("less all frees: the allocations of some freed blocks")),
+        (net(0u64.wrapping_sub(3 << 20), 5_000), Some("  -3.0 MiB as all allocations less all frees: the")),
     ];
     for (recording, note) in cases {
         let path = saved(&folder, "a.memtrack", &recording);
@@ -328,7 +328,7 @@ fn estimates_replace_counts_where_older_memory_was_freed() {
         }
         assert_eq!(totals["requested_bytes_error"].is_null(), note.is_none());
         let page = text(&["summary"], &path);
-        assert_eq!(page.contains("freed was allocated before"), note.is_some(), "{page}");
+        assert_eq!(page.contains("allocations of some freed blocks"), note.is_some(), "{page}");
         assert!(note.is_none_or(|note| page.contains(note)), "{page}");
     }
 }
@@ -789,7 +789,7 @@ fn an_unfinished_recording_has_lower_bounds_and_passes_no_limit() {
                 (&["summary"], "Not ended"),
                 (&["top"], "Peak: at least "),
                 (&["top"], "Requested: at least "),
-                (&["top", "--at", "end"], "Live then: at least "),
+                (&["top", "--at", "end"], "Live at that moment: at least "),
                 (&["peak"], ": at least "),
                 (&["peak"], "was not ended"),
             ] {

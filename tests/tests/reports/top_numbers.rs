@@ -64,7 +64,7 @@ fn operators_are_ranked_with_their_live_bytes_at_the_first_peak() {
     // 1500 is reached twice; the first time counts.
     assert_eq!((report.peak.bytes, report.peak.row), (1500, Some(1)));
     assert_eq!(report.peak.seconds, Some(20e-6));
-    assert_eq!(report.peak_place, Some(("forward".into(), "encoder.forward.matmul".into())));
+    assert_eq!(report.peak_phase_and_operator, Some(("forward".into(), "encoder.forward.matmul".into())));
     let sources = report.attribution;
     assert_eq!((sources.annotated, sources.named_from_stacks, sources.unattributed), (2200, 0, 300));
 }

@@ -67,7 +67,7 @@ fn a_limit_of_zero_shows_all_rows() {
 #[test]
 fn a_report_repeats_nothing_and_omits_scopes_where_there_are_none() {
     let text = run(&["top", "--at", "peak"]);
-    assert!(text.contains("Live then: 1.2 KiB in 2 blocks"), "{text}");
+    assert!(text.contains("Live at that moment: 1.2 KiB in 2 blocks"), "{text}");
     for absent in ["Live at peak", "unattributed", "no phase"] {
         assert!(!text.contains(absent), "{text}");
     }

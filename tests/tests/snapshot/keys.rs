@@ -69,7 +69,7 @@ fn an_oom_on_a_device_with_room_points_at_the_limit_of_the_process() {
         let oom = event("oom", free, 64 << 20, json!({"device_free": free}));
         run(&[event("alloc", 4096, 512, json!({})), oom], "summary", &[])
     };
-    let advice = "the device had room for it: look for a limit of the process, such as \
+    let advice = "the device had enough free memory: look for a limit of the process, such as \
                   torch.cuda.set_per_process_memory_fraction";
     assert!(summary(100 << 30).contains(advice), "{}", summary(100 << 30));
     // The request, rounded to a power of two and placed in a segment, would not fit.

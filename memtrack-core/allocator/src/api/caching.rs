@@ -77,8 +77,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// `cuda_backend` for that).
     pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
         if settings.backend() != AllocatorBackend::Native {
-            let text = "backend:cudaMallocAsync is no caching allocator; allocator::cuda_backend makes the one that is \
-                        asked for";
+            let text = "backend:cudaMallocAsync is not a caching allocator; allocator::cuda_backend creates the requested \
+                        backend";
             return Err(AllocatorError::Unsupported(text.into()));
         }
         let devices: Result<Box<[_]>, AllocatorError> = memories

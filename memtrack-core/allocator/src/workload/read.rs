@@ -138,7 +138,7 @@ impl Workload {
                         && let Some(before) = ids.insert(id.to_string(), number)
                     {
                         let why =
-                            format!("the id {id} is that of the alloc in line {before}; each needs its own");
+                            format!("the alloc in line {before} has the id {id} already; ids must be unique");
                         return Err(WorkloadError::Line(number, why));
                     }
                     workload.check_fields(&line, operation.fields(), number);

@@ -26,7 +26,7 @@ const HEAP_NAMES: [&[u8]; 2] = [b"free_sized", b"free_aligned_sized"];
 static HEAP_LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Returns whether memtrack exports a function with this name that the process may lack without memtrack.
-pub(super) fn may_be_absent(name: &[u8]) -> bool {
+pub(super) fn may_be_undefined(name: &[u8]) -> bool {
     HEAP_NAMES.contains(&name) || table::find_by_symbol(name).is_some()
 }
 
@@ -42,7 +42,7 @@ pub(super) fn is_here(name: &[u8], address: *const c_void) -> bool {
 }
 
 /// Returns whether memtrack is the only binary in the program's search order that defines `name`.
-pub(super) fn is_only_here(name: &CStr) -> bool {
+pub(super) fn is_defined_only_here(name: &CStr) -> bool {
     // The lookup that is expected to fail comes last, because it sets the error message.
     is_here(name.to_bytes(), process_symbol(name)) && look_up(libc::RTLD_NEXT, name).is_null()
 }
@@ -57,7 +57,7 @@ pub(crate) fn hide_absent_names() {
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
     // This is not done in the callback, because the loader's locks would be taken in a different order there.
     for reference in found {
-        if is_here(reference.name.to_bytes(), reference.bound) && is_only_here(reference.name) {
+        if is_here(reference.name.to_bytes(), reference.bound) && is_defined_only_here(reference.name) {
             // The lookup above has failed, and the program must not see its error message.
             // SAFETY: the binary is still loaded. The other call returns this thread's last message.
             unsafe {
@@ -156,7 +156,7 @@ unsafe fn find_references(bias: usize, headers: &[libc::Elf64_Phdr], found: &mut
                 }
                 (CStr::from_ptr(at(dynamic.names + symbol.st_name as usize)), relocation.r_offset)
             };
-            if !may_be_absent(name.to_bytes()) {
+            if !may_be_undefined(name.to_bytes()) {
                 continue;
             }
             let contains = |header: &&libc::Elf64_Phdr| {

@@ -96,7 +96,7 @@ extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c
     }
     // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(name) };
-    if !absent::may_be_absent(name.to_bytes()) {
+    if !absent::may_be_undefined(name.to_bytes()) {
         let is_identity_query = name == IDENTITY_QUERY;
         return if is_identity_query { find_wrapper as *const c_void } else { std::ptr::null() };
     }
@@ -105,7 +105,7 @@ extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c
     let found = unsafe { real(handle, name.as_ptr()) };
     // The next function after the caller may be memtrack's.
     let may_be_here = absent::is_here(name.to_bytes(), found) || found.is_null() && handle == libc::RTLD_NEXT;
-    if may_be_here && absent::is_only_here(name) {
+    if may_be_here && absent::is_defined_only_here(name) {
         return ABSENT;
     }
     match table::find_by_symbol(name.to_bytes()) {
@@ -204,7 +204,7 @@ pub(crate) fn is_in_place() -> bool {
 }
 
 /// Returns whether the process's `dlsym` belongs to another copy of memtrack, such as one that the program links.
-pub(crate) fn another_copy_is_in_place() -> bool {
+pub(crate) fn is_other_copy_in_place() -> bool {
     let first = process_dlsym();
     if first.is_null() {
         return false;

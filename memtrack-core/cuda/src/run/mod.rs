@@ -74,7 +74,7 @@ pub fn on_library_unload() {
 }
 
 /// Reports to the command if driver calls bypassed the hook. Called before an `exec`, or an exit without handlers.
-pub fn before_the_end() {
+pub fn report_before_exit() {
     let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| with_room(unhooked::note_driver));
 }
@@ -85,7 +85,7 @@ pub fn before_the_end() {
 /// # Safety
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
-pub unsafe fn before_a_start(program: Started, environment: Environment, has_no_room: bool) {
+pub unsafe fn count_if_unrecorded(program: Started, environment: Environment, has_no_room: bool) {
     let _no_cancellation = CancellationBlocked::now();
     // SAFETY: the caller guarantees the same.
     let count = || with_room(|| unsafe { census::count_unrecorded(program, environment, has_no_room) });

@@ -21,7 +21,7 @@ pub(super) fn prepare() {
 pub(super) fn note_driver() {
     // The program's `dlsym` is not called when the library is loaded: it may need state that the program's constructors
     // prepare.
-    if IS_BYPASSED.load(Ordering::Relaxed) && driver_is_mapped() && !hook::another_copy_is_in_place() {
+    if IS_BYPASSED.load(Ordering::Relaxed) && driver_is_mapped() && !hook::is_other_copy_in_place() {
         shared_memory::note_bypassed_driver();
     }
 }

@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use warning::Pages;
+use warning::WarningWriter;
 
 /// The result of a scan, as passed to the callback of [`observe_cycles`].
 #[derive(Debug)]
@@ -167,7 +167,7 @@ pub fn warn_device_cycles() -> Watch {
 
 /// Like [`warn_device_cycles`], but with the given options.
 pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
-    let pages = Pages::new(options.clone());
+    let pages = WarningWriter::new(options.clone());
     begin(&options, Box::new(move |observed| pages.warn(observed)))
 }
 

@@ -61,12 +61,12 @@ impl WatchOptions {
 const MAX_KINDS_NAMED: usize = 8;
 
 /// A writer of pages and of the messages about them.
-pub(super) struct Pages {
+pub(super) struct WarningWriter {
     options: WatchOptions,
     written: AtomicU32,
 }
 
-impl Pages {
+impl WarningWriter {
     pub(super) fn new(options: WatchOptions) -> Self {
         Self { options, written: AtomicU32::new(0) }
     }

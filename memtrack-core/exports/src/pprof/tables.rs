@@ -63,7 +63,7 @@ impl Tables {
         let module = module.filter(|&row| call < self.modules[row].0.end);
         let mapping_id = module.map_or(0, |row| self.intern_mapping(row));
         let is_unnamed = module.is_some_and(|row| self.modules[row].1);
-        // A key outside all binaries is not an address, because PyTorch's files number their frames.
+        // PyTorch's files number their frames, so a key outside all binaries may be a number and is not exported as an address.
         let address = if module.is_some() { call } else { 0 };
         let line = if is_unnamed {
             Vec::new()

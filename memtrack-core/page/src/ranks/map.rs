@@ -13,7 +13,7 @@ use super::{MAX_NAME_BYTES, Page, chart, tint_of};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
 use memtrack_report::analysis::ranks::heat::{HeatMap, HeatRow};
-use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
+use memtrack_report::analysis::ranks::rule::MIN_RANKS;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ struct Head<'a> {
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let memory = &page.ranks.memories[number];
-    let has_differences = memory.members.len() >= LEAST_RANKS;
+    let has_differences = memory.members.len() >= MIN_RANKS;
     let [left, cell] = heat.columns.sentences();
     let (rows, height) = (heat.rows.len().max(1), map_height(heat.rows.len()));
     let _ = write!(

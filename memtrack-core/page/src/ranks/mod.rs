@@ -15,7 +15,7 @@ mod tests;
 
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
-use memtrack_report::analysis::ranks::heat::{HeatMap, MOST_COLUMNS, MOST_ROWS, RankHistory};
+use memtrack_report::analysis::ranks::heat::{HeatMap, MAX_COLUMNS, MAX_ROWS, RankHistory};
 use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -94,7 +94,7 @@ impl Page<'_> {
     /// Writes the part about one kind of memory.
     fn write_memory(&self, number: usize, out: &mut String) {
         let memory = &self.ranks.memories[number];
-        let heat = HeatMap::of(self.ranks, memory, MOST_COLUMNS, self.max_rows(memory));
+        let heat = HeatMap::of(self.ranks, memory, MAX_COLUMNS, self.max_rows(memory));
         let _ = writeln!(
             out,
             "<section class=\"memory\" aria-labelledby=\"m{number}\">\n<h2 id=\"m{number}\">{}</h2>",
@@ -110,7 +110,7 @@ impl Page<'_> {
 
     /// Returns the maximum number of rows in a map, which keeps the page small and the rows distinguishable.
     fn max_rows(&self, memory: &RanksMemory) -> usize {
-        let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
+        let most = (MAX_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
         // In shared rows, each cell has two numbers.
         if memory.members.len() > most { most / 2 } else { most }
     }

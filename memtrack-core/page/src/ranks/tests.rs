@@ -36,7 +36,7 @@ fn rank_digest(file: &str, mib: &[u64]) -> RankDigest {
         snapshot.marks.push(ticks + 900, ThreadId(1), "step");
     }
     let mut symbols = Symbolizer::of(&snapshot);
-    RankDigest::of(&snapshot, &mut symbols, Path::new(file), true, &DigestOptions::new().bins(MOST_COLUMNS))
+    RankDigest::of(&snapshot, &mut symbols, Path::new(file), true, &DigestOptions::new().bins(MAX_COLUMNS))
 }
 
 /// Creates `count` ranks with six steps each, in which the memory of rank `growing` grows.
@@ -199,7 +199,7 @@ fn page_size_is_bounded_for_any_number_of_ranks() {
         };
         Ranks::of((0..count).map(rank).collect(), By::Line, Vec::new()).unwrap()
     };
-    let thousand = render_page(&many(1024, MOST_COLUMNS));
+    let thousand = render_page(&many(1024, MAX_COLUMNS));
     assert!(thousand.len() < 5 << 20, "{}", thousand.len());
     let more = render_page(&many(5_000, 64));
     assert!(more.len() < 2 << 20, "{}", more.len());

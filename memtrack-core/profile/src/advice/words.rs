@@ -95,7 +95,7 @@ impl Advice {
         if shown().next().is_none() {
             return Ok(());
         }
-        writeln!(out, "Held then by:")?;
+        writeln!(out, "Held at the peak by:")?;
         let bytes: Vec<String> = shown().map(|part| part.error.as_bytes(part.bytes)).collect();
         let wide = bytes.iter().map(|text| text.chars().count()).max().unwrap_or(0);
         for (part, bytes) in shown().zip(bytes) {
@@ -247,7 +247,7 @@ impl Advice {
     /// Describes how a finding's change affects the peak.
     fn format_new_peak(&self, finding: &Finding) -> String {
         if finding.saves_bytes == 0 {
-            return "alone that leaves the peak as it is, because as much is allocated at another moment"
+            return "alone that does not lower the peak, because as much memory is allocated at another moment"
                 .to_owned();
         }
         format!("the peak falls to {}", finding.peak_error.as_bytes(finding.peak_bytes))

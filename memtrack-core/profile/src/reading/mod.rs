@@ -20,7 +20,7 @@ mod totals;
 
 pub use inferred::inferred;
 pub use rule::{Confidence, Rule};
-pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
+pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UnclassifiedRow};
 
 use crate::Category;
 use decide::Classifier;

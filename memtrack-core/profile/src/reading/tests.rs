@@ -534,7 +534,7 @@ fn text_recommends_stacks_if_none_are_recorded() {
     let reading =
         CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
     assert!(!reading.has_evidence());
-    assert_eq!((reading.all.untold_share, reading.rules.len()), (1.0, 0));
+    assert_eq!((reading.all.unclassified_share, reading.rules.len()), (1.0, 0));
     let text = reading.to_string();
     assert!(text.contains("_record_memory_history(") && text.contains("export-script"), "{text}");
 }
@@ -548,12 +548,12 @@ fn sums_and_shares_are_those_of_moment() {
     let bytes: Vec<u64> = reading.moments.iter().map(|moment| moment.live.bytes).collect();
     assert_eq!(bytes, [3 * SIZE, 2 * SIZE, SIZE]);
     assert_eq!(
-        reading.moments[1].live.untold_share, 0.5,
+        reading.moments[1].live.unclassified_share, 0.5,
         "nothing is known of what a line made outside of all"
     );
     for totals in reading.moments.iter().map(|moment| &moment.live).chain([&reading.all]) {
         assert_eq!(totals.categories.iter().map(|row| row.bytes).sum::<u64>(), totals.bytes);
-        assert_eq!(totals.categories.last().unwrap().bytes, totals.untold_bytes);
+        assert_eq!(totals.categories.last().unwrap().bytes, totals.unclassified_bytes);
     }
     let text = reading.to_string();
     assert!(text.contains("not exact") && text.contains("Unknown: 50.0 %"), "{text}");

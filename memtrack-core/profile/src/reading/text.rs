@@ -1,6 +1,6 @@
 //! Formats the inferred categories as text.
 
-use super::totals::{CategoryReading, MomentReading, RuleRow, UntoldRow};
+use super::totals::{CategoryReading, MomentReading, RuleRow, UnclassifiedRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{capitalised, human_share, printable};
 use std::collections::BTreeSet;
@@ -17,14 +17,15 @@ impl fmt::Display for CategoryReading {
             writeln!(
                 f,
                 "Unknown: {}. Only guessed: {}.",
-                human_share(moment.live.untold_share),
+                human_share(moment.live.unclassified_share),
                 human_share(moment.live.guessed_share)
             )?;
-            let is_named = moment.untold_by.iter().any(|row| row.shown != "(unattributed)");
-            if is_named && moment.live.untold_share >= 0.01 {
-                let part =
-                    |row: &UntoldRow| format!("{} {}", printable(&row.shown), row.error.as_bytes(row.bytes));
-                let parts: Vec<String> = moment.untold_by.iter().map(part).collect();
+            let is_named = moment.unclassified_by.iter().any(|row| row.shown != "(unattributed)");
+            if is_named && moment.live.unclassified_share >= 0.01 {
+                let part = |row: &UnclassifiedRow| {
+                    format!("{} {}", printable(&row.shown), row.error.as_bytes(row.bytes))
+                };
+                let parts: Vec<String> = moment.unclassified_by.iter().map(part).collect();
                 writeln!(f, "Largest unknown parts, by operator: {}.", parts.join(", "))?;
             }
         }

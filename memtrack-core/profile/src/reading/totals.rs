@@ -58,11 +58,14 @@ pub struct Totals {
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
     /// The bytes of blocks that no rule classifies.
-    pub untold_bytes: u64,
+    #[serde(rename = "untold_bytes")]
+    pub unclassified_bytes: u64,
     /// The error of the unclassified bytes.
-    pub untold_bytes_error: Option<ErrorAnswer>,
+    #[serde(rename = "untold_bytes_error")]
+    pub unclassified_bytes_error: Option<ErrorAnswer>,
     /// The unclassified bytes as a share of [`Self::bytes`], from 0 to 1.
-    pub untold_share: f64,
+    #[serde(rename = "untold_share")]
+    pub unclassified_share: f64,
     /// The share of [`Self::bytes`] for which the category is only a guess.
     pub guessed_share: f64,
     /// The share of [`Self::bytes`] whose category is given in the file.
@@ -84,7 +87,7 @@ impl Totals {
         let scale = share(self.bytes, held.bytes).min(1.0);
         self.guessed_share *= scale;
         self.given_share *= scale;
-        self.untold_share = share(self.untold_bytes, held.bytes);
+        self.unclassified_share = share(self.unclassified_bytes, held.bytes);
         (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
         (self.blocks, self.blocks_error) = (held.blocks, None);
     }
@@ -138,14 +141,15 @@ pub struct MomentReading {
     pub live: Totals,
     /// The operators that allocated the unclassified blocks, largest first. There are at most three, and they
     /// are named as in `top`.
-    pub untold_by: Vec<UntoldRow>,
+    #[serde(rename = "untold_by")]
+    pub unclassified_by: Vec<UnclassifiedRow>,
 }
 
 /// An operator that allocated blocks not classified by any rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct UntoldRow {
+pub struct UnclassifiedRow {
     /// The operator.
     #[serde(flatten)]
     pub name: NameAnswer,
@@ -317,13 +321,13 @@ impl CategoryReading {
                     live.replace_by_count(&held);
                 }
                 by_moment.push((row, sums, tallies));
-                let untold_by = unclassified_by_operator(blocks, &sums, names, row);
+                let unclassified_by = unclassified_by_operator(blocks, &sums, names, row);
                 MomentReading {
                     moment: at.name(),
                     seconds: row.and_then(seconds),
                     event: row.map(number),
                     live,
-                    untold_by,
+                    unclassified_by,
                 }
             })
             .collect();
@@ -452,7 +456,7 @@ fn unclassified_by_operator(
     sums: &Sums,
     names: &EventNames,
     row: Option<usize>,
-) -> Vec<UntoldRow> {
+) -> Vec<UnclassifiedRow> {
     let unclassified = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(_, read)| read.is_none());
     let live = unclassified.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
     let mut by_name: BTreeMap<&str, Vec<&Lifetime>> = BTreeMap::new();
@@ -466,7 +470,7 @@ fn unclassified_by_operator(
     let row = |(name, live): (&str, Vec<&Lifetime>)| {
         let bytes = live.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
         let part = sums.part(live.iter().copied(), bytes, live.len() as u64);
-        UntoldRow {
+        UnclassifiedRow {
             name: NameAnswer::from_text(name),
             bytes: part.bytes,
             bytes_error: part.bytes_error.answer(),
@@ -474,7 +478,7 @@ fn unclassified_by_operator(
             error: part.bytes_error,
         }
     };
-    let mut rows: Vec<UntoldRow> = by_name.into_iter().map(row).collect();
+    let mut rows: Vec<UnclassifiedRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
     // Without any names, every row would be unattributed.
@@ -525,7 +529,7 @@ fn compute_totals(
             .filter(|(decision, _)| decision.is_some_and(|(rule, _)| rule.confidence() == confidence));
         share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
     };
-    let untold_bytes = categories.last().map_or(0, |row| row.bytes);
+    let unclassified_bytes = categories.last().map_or(0, |row| row.bytes);
     let all = || selected().map(|(lifetime, _)| lifetime);
     let error = sums.bytes(all());
     let totals = Totals {
@@ -533,9 +537,9 @@ fn compute_totals(
         bytes_error: error.answer(),
         blocks: total.whole_blocks(),
         blocks_error: sums.blocks(all()).answer(),
-        untold_bytes,
-        untold_bytes_error: categories.last().and_then(|row| row.bytes_error),
-        untold_share: share(untold_bytes, total.bytes),
+        unclassified_bytes,
+        unclassified_bytes_error: categories.last().and_then(|row| row.bytes_error),
+        unclassified_share: share(unclassified_bytes, total.bytes),
         guessed_share: of(Confidence::Guess),
         given_share: of(Confidence::Given),
         categories,

@@ -665,7 +665,7 @@ fn advice_begins_with_largest_parts_of_peak_and_omits_negligible_savings() {
     assert_eq!(largest[0], ("big", 20_000), "{all}");
     let text = all.to_text(10, None);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[1], "Held then by:");
+    assert_eq!(lines[1], "Held at the peak by:");
     assert!(
         lines[2].ends_with("  big") && lines[2].contains("19.5 KiB") && lines[2].contains("99.5 %"),
         "{text}"

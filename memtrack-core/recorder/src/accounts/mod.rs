@@ -23,7 +23,7 @@ mod unattributed;
 pub use books::{Amount, Books, DeviceBooks, StackAmounts};
 pub use unattributed::Unattributed;
 
-use crate::events::{Hook, HookContext, RECORDER, begin_accounts, generation, loaded_binaries};
+use crate::events::{Hook, HookContext, RECORDER, generation, loaded_binaries, prepare_for_accounts};
 use crate::scope::{ScopeHandle, current_account};
 use crate::stack::capture::Registers;
 use crate::{host, reentry, switch};
@@ -106,7 +106,7 @@ pub enum NoAccount {
 impl fmt::Display for NoAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TooMany => "1,024 tests with limits run at the same time, and there can be no more",
+            Self::TooMany => "1,024 tests with limits are already running, which is the maximum",
             Self::Forked => "this process was forked by one in which tests with limits run",
         })
     }
@@ -132,7 +132,7 @@ impl Account {
         INIT.call_once(|| {
             let _inside = reentry::enter();
             PROCESS.store(generation(), Ordering::Relaxed);
-            begin_accounts();
+            prepare_for_accounts();
         });
         if !is_this_process() {
             return Err(NoAccount::Forked);

@@ -51,8 +51,8 @@ pub(super) fn log_all() {
     }
 }
 
-/// Returns the binaries loaded now. In a forked child, these are the binaries on its parent's list that are still loaded,
-/// and the binaries that its stacks went through.
+/// Returns the binaries loaded now. In a forked child, these are the binaries on the parent's list that are still loaded, and
+/// those that the child's own stacks have passed through.
 pub(super) fn loaded() -> Vec<Module> {
     if fork::generation() > 0
         && let Some(known) = known()

@@ -21,7 +21,7 @@ pub fn stack_here() -> StackId {
 }
 
 /// Prepares for the first account: initializes stack capture and the fork handler.
-pub(crate) fn begin_accounts() {
+pub(crate) fn prepare_for_accounts() {
     crate::stack::capture::prepare();
     binaries::loaded();
     fork::watch();

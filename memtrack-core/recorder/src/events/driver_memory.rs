@@ -206,7 +206,7 @@ impl HookContext {
                 self.recorder.note_omitted_device(device);
                 return 0;
             };
-            let stack = self.stack(settings::blocks_keep_stacks());
+            let stack = self.stack(settings::blocks_have_stacks());
             let scope = scope::current_id();
             let flags = EventFlags::WHOLE_SEGMENT;
             let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
@@ -241,7 +241,7 @@ impl HookContext {
             totals.count_segment(size_bytes);
             totals.count_alloc(size_bytes);
             self.thread.state.mark_device_used(slot);
-            let stack = if settings::allocations_keep_stacks() { stack } else { StackId::NONE };
+            let stack = if settings::allocations_have_stacks() { stack } else { StackId::NONE };
             let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
             let thread = self.thread.thread_id();
             let event = Event {
@@ -269,7 +269,7 @@ impl HookContext {
             let recorder: &Recorder = self.recorder;
             let allocation = recorder.driver.remove(address)?;
             let device = allocation.device;
-            let stack = self.stack(settings::frees_keep_own_stacks());
+            let stack = self.stack(settings::frees_have_separate_stacks());
             let newest = &self.thread.local().newest_ticks;
             let held = recorder.segments.remove_from_driver(device, address);
             let is_block = held.is_some_and(|held| held.is_block);

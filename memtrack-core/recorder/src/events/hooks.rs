@@ -238,7 +238,7 @@ impl HookContext {
             self.recorder.note_omitted_device(device);
             return false;
         };
-        let stack = self.stack(settings::blocks_keep_stacks());
+        let stack = self.stack(settings::blocks_have_stacks());
         let scope = scope::current_id();
         let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
         let newest = &self.thread.local().newest_ticks;
@@ -256,7 +256,7 @@ impl HookContext {
         totals.count_alloc(size_bytes);
         totals.count_tracked(size_bytes);
         self.thread.state.mark_device_used(slot);
-        let stack = if settings::allocations_keep_stacks() { stack } else { StackId::NONE };
+        let stack = if settings::allocations_have_stacks() { stack } else { StackId::NONE };
         let action = Action::Alloc;
         let thread = self.thread.thread_id();
         self.event(
@@ -279,7 +279,7 @@ impl HookContext {
 
     #[inline(always)]
     fn begin_free_here(self, device: DeviceId, address: u64) -> FreeInProgress {
-        let stack = self.stack(settings::frees_keep_own_stacks());
+        let stack = self.stack(settings::frees_have_separate_stacks());
         let newest = &self.thread.local().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(device, address, newest);
         FreeInProgress { device, address, ticks, stack, block }
@@ -347,7 +347,7 @@ impl HookContext {
     pub(crate) fn free_requested(self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
         self.with_room(move || {
             let Some(slot) = slot_of(device) else { return self.recorder.note_omitted_device(device) };
-            let stack = self.stack(settings::frees_keep_own_stacks());
+            let stack = self.stack(settings::frees_have_separate_stacks());
             let newest = &self.thread.local().newest_ticks;
             let (ticks, block) =
                 self.recorder.live.update(device, address, newest, |block| block.pending_free = true);
@@ -388,7 +388,7 @@ impl HookContext {
             if self.is_reported_by_driver(action, device, address, size_bytes) {
                 return;
             }
-            let stack = self.stack(settings::events_keep_stacks());
+            let stack = self.stack(settings::events_have_stacks());
             let newest = &self.thread.local().newest_ticks;
             // Segments are not in the live table. Its shards only order their events: updating an address returns a
             // stamp.
@@ -474,7 +474,7 @@ fn shared_chunk(has_filled_page: bool, device: DeviceId, next: Option<&Event>) -
     };
     let page = arena().and_then(|arena| {
         if has_filled_page {
-            arena.count_passed_page();
+            arena.count_completed_page();
         }
         arena.take_page(PageKind::Events, purpose)
     });
@@ -528,9 +528,9 @@ pub(super) fn free_event(
     block: &LiveEntry,
     separate_stack: StackId,
 ) -> Event {
-    let stack = if settings::frees_keep_own_stacks() {
+    let stack = if settings::frees_have_separate_stacks() {
         separate_stack
-    } else if settings::events_keep_stacks() {
+    } else if settings::events_have_stacks() {
         block.stack
     } else {
         StackId::NONE

@@ -57,8 +57,8 @@ pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 
 pub use allocated::{Allocated, allocated_at};
 pub use barrier::wait_for_hooks;
-pub(crate) use caller::{begin_accounts, loaded_binaries};
 pub use caller::{clock_so_far, stack_here, stacks_so_far};
+pub(crate) use caller::{loaded_binaries, prepare_for_accounts};
 pub use clock::reading as clock_now;
 pub use clock::{ns_per_tick, ticks};
 pub use collect::{meta_of_process, statistics_of};

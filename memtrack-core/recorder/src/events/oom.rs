@@ -111,7 +111,7 @@ pub(super) fn report(oom: &OutOfMemory) {
     let Some(_reporting) = ReportGuard::begin() else { return };
     #[cfg(target_os = "linux")]
     log(oom);
-    catch_panic("saying who holds the memory", || report_hook::at_oom(oom));
+    catch_panic("reporting what holds the memory", || report_hook::at_oom(oom));
     catch_panic("the dump at out of memory", || dump(oom));
     let mut observers: Vec<Arc<Observe>> = {
         let _inside = reentry::enter();
@@ -143,7 +143,7 @@ pub(crate) fn report_heap_refusal(requested_bytes: u64) {
         }
         return;
     }
-    catch_panic("saying who holds the heap", || report_hook::at_refusal(requested_bytes));
+    catch_panic("reporting what holds the heap", || report_hook::at_refusal(requested_bytes));
 }
 
 /// The maximum number of refused requests of the heap that are passed to the command.

@@ -165,7 +165,7 @@ impl PrintedReports {
         if self.skipped > 0 {
             let times = self.skipped;
             let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
-            message::print(format_args!("requests were refused {times} more; these were not reported"));
+            message::print(format_args!("requests were refused {times} more, which is not reported"));
         }
     }
 }
@@ -248,7 +248,7 @@ fn print_largest_scopes(device: DeviceId) {
     });
     sums.sort_unstable_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     message::print_without_allocating(format_args!(
-        "there is too little room to say by which lines; {} in blocks that are followed one by one:",
+        "there is not enough memory to list lines; {} in blocks that are tracked individually:",
         Bytes(all)
     ));
     for &(scope, bytes) in sums.iter().take(3).filter(|(_, bytes)| *bytes > 0) {

@@ -337,7 +337,7 @@ pub fn set_dumper(dumper: Dumper) {
 pub fn dumper() -> Dumper {
     let accepts = |path: &Path| match path.extension() {
         Some(suffix) if suffix.eq_ignore_ascii_case("memtrack") => Ok(()),
-        _ => Err("the name must end in .memtrack (the feature `formats` knows others)".to_owned()),
+        _ => Err("the name must end in .memtrack (the feature `formats` supports other formats)".to_owned()),
     };
     DUMPER.get().copied().unwrap_or(Dumper { accepts, write: save })
 }

@@ -43,26 +43,26 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
 
 /// Returns whether live blocks have stacks.
 #[inline(always)]
-pub(crate) fn blocks_keep_stacks() -> bool {
+pub(crate) fn blocks_have_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::State as u8
 }
 
 /// Returns whether events have stacks.
 #[inline(always)]
-pub(crate) fn events_keep_stacks() -> bool {
+pub(crate) fn events_have_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::Alloc as u8
 }
 
 /// Returns whether the events of allocations have stacks. With shared memory, they also have stacks if only live blocks
 /// should: the command, which writes the recording, knows the blocks from the events.
 #[inline(always)]
-pub(crate) fn allocations_keep_stacks() -> bool {
+pub(crate) fn allocations_have_stacks() -> bool {
     CONTEXT.load(Relaxed) >= ALLOCATIONS_FROM.load(Relaxed)
 }
 
 /// Returns whether the event of a free has the stack of the free rather than the stack of the allocation.
 #[inline(always)]
-pub(crate) fn frees_keep_own_stacks() -> bool {
+pub(crate) fn frees_have_separate_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::All as u8
 }
 

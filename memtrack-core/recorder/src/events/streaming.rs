@@ -441,7 +441,7 @@ impl Recorder {
 }
 
 fn stall_message() -> String {
-    format!("the stream ended: its disk took nothing for {} s", DISK_TIMEOUT.as_secs())
+    format!("the stream ended: its disk accepted no data for {} s", DISK_TIMEOUT.as_secs())
 }
 
 /// Calls `act` with a stream. A panic, which would be a bug in memtrack, ends the stream and not the program.

@@ -167,8 +167,8 @@ pub(super) struct Ledger {
     lent_ns: f64,
     /// The accumulated spending in excess of [`BURST_FACTOR`] times the income.
     excess_ns: f64,
-    /// The recent deviation of the samples' cost from its target, which is positive if more samples would have been
-    /// affordable.
+    /// How far the cost of recent samples was below its target: positive if more samples would have been affordable, negative
+    /// if they cost too much.
     steer_ns: f64,
     /// The total processor time that the thread used.
     used_ns: f64,

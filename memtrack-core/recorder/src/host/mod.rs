@@ -300,7 +300,7 @@ pub(crate) fn reset_after_fork() {
 /// Returns the number of bytes of the tracked heap that are in no statistics, because memtrack itself allocated them.
 /// Tests use it to check that every byte of the heap is either in the statistics or counted here.
 #[doc(hidden)]
-pub fn own_heap_bytes() -> i64 {
+pub fn internal_heap_bytes() -> i64 {
     INTERNAL_HEAP_BYTES.load(Ordering::Relaxed)
 }
 

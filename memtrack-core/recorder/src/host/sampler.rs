@@ -19,7 +19,7 @@ const SETTLE_BLOCKS: u32 = 1024;
 const SETTLE_NS: f64 = 4e6;
 /// How long a thread that records few blocks reuses a measurement of the live table's size, in nanoseconds. A
 /// measurement takes a few microseconds, because the shards are not in the caches.
-const MEASURE_NS: f64 = 64e6;
+const REMEASURE_INTERVAL_NS: f64 = 64e6;
 /// The assumed cost of a recorded block and its free before it has been measured, in nanoseconds.
 const UNMEASURED_PAIR_NS: f64 = 400.0;
 
@@ -369,7 +369,7 @@ impl BudgetState {
         self.unmeasured = self.unmeasured.saturating_add(self.recorded);
         if self.unmeasured >= SETTLE_BLOCKS || now >= self.measure_ticks {
             self.unmeasured = 0;
-            self.measure_ticks = now + (MEASURE_NS / ns_per_tick) as u64;
+            self.measure_ticks = now + (REMEASURE_INTERVAL_NS / ns_per_tick) as u64;
             self.min_class = min_class(live_blocks(), self.max_live);
         }
         self.count_bytes(bytes_left);

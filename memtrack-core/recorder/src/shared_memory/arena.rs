@@ -8,7 +8,7 @@ use super::layout::{
 };
 use super::log::{self, Record};
 use super::protocol;
-use super::room::{FIRST_ONLY, Purpose, Room};
+use super::room::{Purpose, RESERVED_FIRST_EXTENTS, Room};
 use crate::events::{ForkCell, generation, is_copy, watch_forks};
 use crate::{internal_bytes, switch};
 use memtrack_model::event::StackId;
@@ -196,7 +196,7 @@ impl Arena {
             false => has_room(&region.programs, most),
         };
         if !may_begin {
-            if is_forked || region.samples_others.load(Ordering::Relaxed) == 0 {
+            if is_forked || region.samples_beyond_limit.load(Ordering::Relaxed) == 0 {
                 return None;
             }
             IS_BEYOND_LIMIT.store(true, Ordering::Relaxed);
@@ -293,8 +293,8 @@ impl Arena {
     }
 
     /// Counts a page that is full or finished, and now belongs to the command.
-    pub(crate) fn count_passed_page(&self) {
-        self.process.pages_passed.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_completed_page(&self) {
+        self.process.pages_completed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn find_page(&self) -> Option<NonNull<PageHeader>> {
@@ -353,7 +353,7 @@ impl Arena {
         if log.spare.is_none() {
             if log.page.is_some() {
                 // The current page is finished before the spare page is used.
-                self.count_passed_page();
+                self.count_completed_page();
             }
             log.spare = Some(page);
         } else {
@@ -520,7 +520,7 @@ pub(crate) fn append(record: &Record<'_>) {
 /// Takes a free extent of the region for a process and maps it. Returns its number.
 fn take_extent(region: &RegionHeader, pid: u32, important: bool) -> Option<(u32, NonNull<ExtentHeader>)> {
     let owner = owner_of(pid);
-    let from = if important { 1 } else { 1 + FIRST_ONLY };
+    let from = if important { 1 } else { 1 + RESERVED_FIRST_EXTENTS };
     let number = (from..MAX_EXTENTS).find(|&number| {
         let extent = &region.owners[number];
         extent.load(Ordering::Relaxed) == FREE

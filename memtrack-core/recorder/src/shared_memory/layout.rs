@@ -58,7 +58,7 @@ pub(super) struct RegionHeader {
     /// The number of forked processes that wanted to be recorded, including those beyond the limit.
     pub(super) forks: AtomicU64,
     /// 1 if programs beyond the limit are recorded with the smallest budget.
-    pub(super) samples_others: AtomicU32,
+    pub(super) samples_beyond_limit: AtomicU32,
     /// The number of started programs into which no library can be preloaded.
     pub(super) refused: AtomicU64,
     /// The number of programs that were started without the library in their environment.
@@ -107,7 +107,7 @@ pub(super) struct ProcessHeader {
     /// The number of pages that the process has taken so far. The next two fields count the pages that are full or
     /// finished, and those that the command has freed.
     pub(super) pages_taken: AtomicU64,
-    pub(super) pages_passed: AtomicU64,
+    pub(super) pages_completed: AtomicU64,
     pub(super) pages_freed: AtomicU64,
     /// See [`Counter`].
     pub(super) counters: [AtomicU64; COUNTERS],

@@ -41,7 +41,7 @@ unsafe impl Send for Region {}
 
 impl Region {
     /// Creates a region with this number of free extents, in which at most `max_programs` programs are recorded besides the one
-    /// that the process `command` starts. If `samples_others`, further programs are recorded with the smallest budget;
+    /// that the process `command` starts. If `samples_beyond_limit`, further programs are recorded with the smallest budget;
     /// otherwise, they are not recorded.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Region {
         free_extents: usize,
         command: u32,
         max_programs: u64,
-        samples_others: bool,
+        samples_beyond_limit: bool,
     ) -> io::Result<Self> {
         // SAFETY: the calls create and map a new file; the descriptor is owned by `file` at once.
         let (file, memory) = unsafe {
@@ -83,7 +83,7 @@ impl Region {
         region.header().command.store(command, Ordering::Relaxed);
         region.header().pid_namespace.store(pid_namespace(), Ordering::Relaxed);
         region.header().max_programs.store(max_programs, Ordering::Relaxed);
-        region.header().samples_others.store(u32::from(samples_others), Ordering::Relaxed);
+        region.header().samples_beyond_limit.store(u32::from(samples_beyond_limit), Ordering::Relaxed);
         region.header().owners[0].store(COMMAND, Ordering::Relaxed);
         region.reserve_more(free_extents)?;
         Ok(region)

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 /// The number of extents at the beginning of a region that are taken only by processes that begin, and for the sums of
 /// threads, because events may take all other extents in a moment.
-pub(super) const FIRST_ONLY: usize = 12;
+pub(super) const RESERVED_FIRST_EXTENTS: usize = 12;
 
 /// The purpose for which a page is taken, from the most to the least important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +66,12 @@ impl Room {
     /// Returns the room of a process that has this many extents.
     pub(super) fn of(region: &RegionHeader, process: &ProcessHeader, extents: usize) -> Self {
         let per_extent = EXTENT_PAGES as u64 - 1;
-        let passed = process.pages_passed.load(Ordering::Relaxed);
+        let passed = process.pages_completed.load(Ordering::Relaxed);
         let taken = process.pages_taken.load(Ordering::Relaxed);
         let freed = process.pages_freed.load(Ordering::Relaxed);
         let own = (extents as u64 * per_extent).saturating_sub(taken.saturating_sub(freed));
-        let others = u64::from(region.free_extents.load(Ordering::Relaxed)).saturating_sub(FIRST_ONLY as u64);
+        let others = u64::from(region.free_extents.load(Ordering::Relaxed))
+            .saturating_sub(RESERVED_FIRST_EXTENTS as u64);
         Self { free_pages: own + others * per_extent, unread_pages: passed.saturating_sub(freed) }
     }
 

@@ -20,19 +20,19 @@ pub struct PhaseReport {
     /// The peak.
     pub peak: Peak,
     /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
-    pub peak_place: Option<(String, String)>,
+    pub peak_phase_and_operator: Option<(String, String)>,
 }
 
 /// Adds up the memory of each phase on `device`.
 pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
     let options = TopOptions::new().limit(usize::MAX);
     let symbols = &mut Symbolizer::of(snapshot);
-    let TopReport { mut rows, peak, peak_place, .. } =
+    let TopReport { mut rows, peak, peak_phase_and_operator, .. } =
         top_with(snapshot, symbols, By::Phase, device, &options);
     // Sort in the order of a training step, not by size.
     let order = ["forward", "backward", "optimizer", "(no phase)"];
     rows.sort_by_key(|row| order.iter().position(|&phase| phase == row.name).unwrap_or(order.len()));
-    PhaseReport { rows, peak, peak_place }
+    PhaseReport { rows, peak, peak_phase_and_operator }
 }
 
 impl PhaseReport {
@@ -50,7 +50,7 @@ impl PhaseReport {
             live_at_peak_estimated: row.live_estimated,
         };
         let (phases, peak) =
-            (self.rows.iter().map(row).collect(), self.peak.answer(self.peak_place.as_ref()));
+            (self.rows.iter().map(row).collect(), self.peak.answer(self.peak_phase_and_operator.as_ref()));
         serde_json::to_value(PhasesAnswer { phases, peak }).unwrap_or_default()
     }
 }
@@ -89,6 +89,6 @@ impl fmt::Display for PhaseReport {
                 errors.count.as_count(row.count),
             )?;
         }
-        writeln!(f, "{}", self.peak.format_line(self.peak_place.as_ref()))
+        writeln!(f, "{}", self.peak.format_line(self.peak_phase_and_operator.as_ref()))
     }
 }

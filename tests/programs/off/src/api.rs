@@ -32,7 +32,7 @@ pub fn monitors() -> io::Result<()> {
 
 pub fn allocators() -> impl GlobalAlloc {
     const _: TrackingAllocator<System> = TrackingAllocator::system();
-    let _: (i64, i64) = (host::own_bytes(), host::own_heap_bytes());
+    let _: (i64, i64) = (host::own_bytes(), host::internal_heap_bytes());
     host::TrackingAllocator::new(System)
 }
 

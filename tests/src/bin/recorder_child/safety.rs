@@ -1,7 +1,7 @@
 //! Conditions that an allocator must survive: threads that end, panics, failures, signals.
 
 use memtrack_core::event::{Action, DeviceId};
-use memtrack_core::host::{own_bytes, own_heap_bytes};
+use memtrack_core::host::{internal_heap_bytes, own_bytes};
 use memtrack_core::recorder::{Context, Options};
 use memtrack_core::scope;
 use memtrack_core::snapshot::Snapshot;
@@ -147,7 +147,7 @@ pub fn thread_churn() {
 pub fn panics() {
     std::panic::set_hook(Box::new(|_| {}));
     memtrack_core::start_monitor_with(&exact()).unwrap();
-    let (counted, own) = (live_bytes(), own_heap_bytes());
+    let (counted, own) = (live_bytes(), internal_heap_bytes());
     for round in 0..200 {
         let caught = catch_unwind(|| {
             let _module = scope::module("layer");
@@ -165,7 +165,7 @@ pub fn panics() {
         assert!(black_box(block.len()) < 10, "always");
     });
     assert!(thread.join().is_err());
-    let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
+    let (counted, own) = (live_bytes() - counted, internal_heap_bytes() - own);
     let recording = memtrack_core::stop();
     let counts = statistics(recording.snapshot(), HOST);
     assert_eq!(counts.allocated_bytes as i64 - counts.freed_bytes as i64 + own, counted);

@@ -3,7 +3,7 @@
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::{Action, DeviceId, EventFlags, StackId, StreamId, sampling_weight};
-use memtrack_core::host::{self, own_heap_bytes};
+use memtrack_core::host::{self, internal_heap_bytes};
 use memtrack_core::recorder::{self, Options};
 use memtrack_core::snapshot::LiveBlock;
 use memtrack_tests::counting::live_bytes;
@@ -40,7 +40,7 @@ pub fn exact() {
     let mut old = Vec::new();
     churn(1, &mut old);
     memtrack_core::start_monitor_with(&Options::new().exact().max_entries(1 << 24)).unwrap();
-    let (counted, own) = (live_bytes(), own_heap_bytes());
+    let (counted, own) = (live_bytes(), internal_heap_bytes());
     let mut kept = Vec::new();
     churn(2, &mut kept);
     // Memory from before the start is freed.
@@ -58,7 +58,7 @@ pub fn exact() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     kept.extend(receiver.try_iter().flatten().step_by(2));
-    let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
+    let (counted, own) = (live_bytes() - counted, internal_heap_bytes() - own);
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     let counts = statistics(snapshot, HOST);

@@ -119,7 +119,8 @@ impl ThreadUnwinder {
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         // Collect new frames until one is found in the previous stack.
         let mut new_len = 0;
-        // Saved frames before `candidate` (outermost first) may still match. The others lie inside the current frame.
+        // Saved frames before `candidate` (outermost first) may still match. The others are deeper than the current frame, so
+        // they cannot.
         let mut candidate = self.len;
         let mut lowest = registers.sp;
         let mut kept = 0;

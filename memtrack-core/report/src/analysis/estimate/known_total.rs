@@ -25,7 +25,7 @@ impl KnownTotal {
             return Self::UNKNOWN;
         }
         let (recorded, beyond) = (all.recorded(), all.value() - all.recorded());
-        // If `most` is below the recorded bytes, it was counted for something else, such as an earlier moment.
+        // If `most` is below the recorded bytes, it does not describe the same state: it was measured earlier, for example.
         let most = most.max(recorded);
         let scale = if beyond > 0.0 { ((most - recorded) / beyond).clamp(0.0, 1.0) } else { 1.0 };
         Self { most, recorded, scale }

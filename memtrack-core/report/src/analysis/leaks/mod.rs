@@ -39,11 +39,11 @@ use memtrack_symbols::Symbolizer;
 /// The number of periods into which a recording is divided.
 pub const PERIODS: usize = 10;
 /// With fewer periods than this, growth cannot be distinguished from chance.
-pub const LEAST_PERIODS: usize = 5;
+pub const MIN_PERIODS: usize = 5;
 
 /// A recording shorter than this, in seconds, covers only the program's startup, and allocations during startup look
 /// like growth. The limit does not apply if the program marks its own intervals.
-pub const LEAST_SECONDS: f64 = 0.5;
+pub const MIN_SECONDS: f64 = 0.5;
 /// The corresponding limit for a single period.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 
@@ -122,10 +122,10 @@ impl LeakOptions {
         self
     }
 
-    /// Sets the maximum number of periods, but at least [`LEAST_PERIODS`].
+    /// Sets the maximum number of periods, but at least [`MIN_PERIODS`].
     #[must_use]
     pub fn periods(mut self, periods: usize) -> Self {
-        self.periods = periods.max(LEAST_PERIODS);
+        self.periods = periods.max(MIN_PERIODS);
         self
     }
 

@@ -7,7 +7,7 @@ use super::passes::no_step_has_ended;
 use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
 use super::suppress::Search;
 use super::text::{format_duration, format_not_judged};
-use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LEAST_PERIODS, LEAST_SECONDS, LeakOptions, LeakReport};
+use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LeakOptions, LeakReport, MIN_PERIODS, MIN_SECONDS};
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use crate::analysis::not_recorded::missing_stacks;
@@ -128,11 +128,11 @@ fn undetermined_reason(
         });
     }
     if let CutBy::Intervals { name, count } = &periods.by
-        && *count < LEAST_PERIODS
+        && *count < MIN_PERIODS
     {
         let times = counted(*count as u64, "time");
         return Some(format!(
-            "{name} is marked only {times}: growth is visible only from {LEAST_PERIODS} periods on"
+            "{name} is marked only {times}: growth is visible only from {MIN_PERIODS} periods on"
         ));
     }
     let events = actions().count();
@@ -165,10 +165,9 @@ fn undetermined_reason(
     }
     let period_seconds = period_seconds?;
     let seconds = period_seconds * count as f64;
-    let is_short = seconds < LEAST_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
+    let is_short = seconds < MIN_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
     (periods.by == CutBy::Time && is_short).then(|| {
-        let (long, least) =
-            (format_duration(seconds), LEAST_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
+        let (long, least) = (format_duration(seconds), MIN_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
         format!(
             "it is too short, {long}, to distinguish growth from a program's start: record at least {}, \
              mark the program's steps, or give several snapshots",
@@ -299,7 +298,7 @@ fn find_device_leaks(
         Group { row, never_freed, freed_later, left, stays }
     });
     // A leak may start late, but it must show in half of the periods.
-    let least = (ends.len() / 2).max(LEAST_PERIODS - 1);
+    let least = (ends.len() / 2).max(MIN_PERIODS - 1);
     let seconds_per_tick = moments.are_times.then(|| Seconds::of(&snapshot.clock).per_tick);
     let judged_periods = JudgedPeriods {
         seconds: period_seconds.unwrap_or(0.0),

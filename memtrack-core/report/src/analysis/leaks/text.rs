@@ -412,7 +412,7 @@ fn format_bytes_by_period(all: &[u64], errors: &[Estimate]) -> String {
 
 fn format_age(age: &Age) -> String {
     let usual = format!(
-        "Of its {} that were freed, 99 % lived less than {}",
+        "99 % of its {} that were freed lived less than {}",
         counted(age.freed, "block"),
         format_duration(age.usual_seconds)
     );

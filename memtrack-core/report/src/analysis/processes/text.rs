@@ -56,7 +56,7 @@ impl Processes {
             text.push_str(&wrap(&line, width));
         }
         if self.processes.len() > 1 {
-            let line = "* is the process that reports are about; --process PID reports on another one, --all on all together\n";
+            let line = "* marks the process that reports are about; --process PID selects another one, --all all of them together\n";
             text.push_str(&wrap(line, width));
         }
         text

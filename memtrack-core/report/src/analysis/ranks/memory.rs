@@ -1,7 +1,7 @@
 //! The devices that are compared across ranks, their usual values, and the ranks that are outliers.
 
 use super::digest::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
-use super::rule::{Distribution, LEAST_RANKS};
+use super::rule::{Distribution, MIN_RANKS};
 use super::skew::Skew;
 use super::why::{Difference, find_differences};
 use crate::analysis::estimate::Estimate;
@@ -219,7 +219,7 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
 fn undetermined_reason(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),
-        ranks if ranks < LEAST_RANKS => Some("with two ranks, neither is the odd one".into()),
+        ranks if ranks < MIN_RANKS => Some("with two ranks, neither is the odd one".into()),
         _ => None,
     }
 }

@@ -4,20 +4,20 @@
 //!
 //! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD corresponds to a standard deviation),
 //! * [`SHARE`] of the median,
-//! * [`LEAST_BYTES`],
+//! * [`MIN_BYTES`],
 //!
 //! and, if the number is an estimate, its error. Outliers hardly move the median as long as they are a minority.
 
 use crate::analysis::estimate::Estimate;
 
 /// With fewer ranks than this, none is an outlier.
-pub const LEAST_RANKS: usize = 3;
+pub const MIN_RANKS: usize = 3;
 /// The number of scaled median absolute deviations beyond which a rank is an outlier.
 pub const DEVIATIONS: f64 = 5.0;
 /// The share of the median that a deviation must exceed.
 pub const SHARE: f64 = 0.05;
 /// The number of bytes that a deviation must exceed.
-pub const LEAST_BYTES: u64 = 1 << 20;
+pub const MIN_BYTES: u64 = 1 << 20;
 
 /// The ratio of a standard deviation to a median absolute deviation.
 const MAD_SCALE: f64 = 1.4826;
@@ -52,7 +52,7 @@ impl Distribution {
     pub fn tolerance(&self) -> u64 {
         let by_spread = self.deviation as f64 * MAD_SCALE * DEVIATIONS;
         let by_share = self.median as f64 * SHARE;
-        LEAST_BYTES.max(by_spread as u64).max(by_share as u64)
+        MIN_BYTES.max(by_spread as u64).max(by_share as u64)
     }
 
     /// Returns whether `number` is an outlier, taking its error into account.
@@ -65,7 +65,7 @@ impl Distribution {
         } else {
             error.high - error.value
         };
-        self.count >= LEAST_RANKS && off > self.tolerance() && off as f64 > may_be_off
+        self.count >= MIN_RANKS && off > self.tolerance() && off as f64 > may_be_off
     }
 }
 

@@ -156,7 +156,7 @@ fn describe_origin(row: &TopRow) -> String {
     }
     if let Some(called) = &owned.called {
         let function = shorten_middle(&printable(&short(called)), 2 * MAX_ORIGIN_CHARS);
-        return format!("is from {function}, in no line of your own");
+        return format!("is from {function}, outside your code");
     }
     match requester(stack) {
         Some(line) => format!("is from {}", format_frame(&line.frame, MAX_ORIGIN_CHARS)),
@@ -203,7 +203,7 @@ impl DeviceSummary {
                 ),
             )?;
             if oom.device_had_room() {
-                let text = "the device had room for it: look for a limit of the process, such as \
+                let text = "the device had enough free memory: look for a limit of the process, such as \
                             torch.cuda.set_per_process_memory_fraction";
                 line("", text.to_owned())?;
             }
@@ -286,7 +286,7 @@ impl DeviceSummary {
         if let (None, Some(net)) = (self.counted, self.net) {
             let (sign, bytes) = (if net.bytes < 0 { "-" } else { "" }, human_bytes(net.bytes.unsigned_abs()));
             let count = format!("{sign}{bytes} as all allocations less all frees");
-            line("", format!("{count}: not all of what was freed is in the recording"))?;
+            line("", format!("{count}: the allocations of some freed blocks are not in the recording"))?;
         }
         if self.held.pending_blocks > 0 {
             let (bytes, blocks) =

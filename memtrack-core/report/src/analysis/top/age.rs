@@ -63,7 +63,7 @@ pub struct RowGrowth {
 }
 
 impl RowGrowth {
-    /// Returns the row's bytes at the moment minus its bytes at the halfway point; negative if the row shrank.
+    /// Returns the row's bytes at the reported moment minus its bytes at the halfway point; negative if the row shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }

@@ -214,7 +214,7 @@ impl TopReport {
                 unattributed_bytes: self.attribution.unattributed,
                 unattributed_bytes_error: unattributed.answer(),
             },
-            peak: self.peak.answer(self.peak_place.as_ref()),
+            peak: self.peak.answer(self.peak_phase_and_operator.as_ref()),
             recorded_events: self.statistics.recorded,
             dropped_events: self.statistics.dropped,
             exact_requested_bytes: exact(self.statistics.allocated_bytes),

@@ -382,7 +382,7 @@ pub struct TopReport {
     /// The peak.
     pub peak: Peak,
     /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
-    pub peak_place: Option<(String, String)>,
+    pub peak_phase_and_operator: Option<(String, String)>,
     /// Whether the addresses in stacks are the program's; PyTorch's files number their frames instead.
     pub has_addresses: bool,
     /// The recorder's counts for the device, including dropped events; they are exact if

@@ -556,7 +556,7 @@ pub(super) fn rank(
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let peak = Peak::of(snapshot, device, &lifetimes);
     let mut attributor = Attributor::new(snapshot, &options.patterns);
-    let peak_place = peak.row.map(|row| {
+    let peak_phase_and_operator = peak.row.map(|row| {
         let event = snapshot.events.get(row);
         let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
         (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
@@ -750,7 +750,7 @@ pub(super) fn rank(
         attribution,
         attribution_errors,
         peak,
-        peak_place,
+        peak_phase_and_operator,
         has_addresses: snapshot.pytorch.is_none(),
         statistics,
         sample_threshold_bytes: if estimated { snapshot.meta.sample_threshold_bytes } else { 0 },

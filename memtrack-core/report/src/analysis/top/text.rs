@@ -80,7 +80,7 @@ impl TopReport {
         let mut text = wrap(&self.format_title(), width);
         if self.rows.is_empty() {
             match self.at {
-                Some(_) => text.push_str("Nothing was live then.\n"),
+                Some(_) => text.push_str("No block was live at that moment.\n"),
                 None => text.push_str(&self.format_empty()),
             }
         } else {
@@ -216,7 +216,7 @@ impl TopReport {
 
     fn push_footer(&self, text: &mut String) {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", self.peak.format_line(self.peak_place.as_ref()));
+        let _ = writeln!(text, "{}", self.peak.format_line(self.peak_phase_and_operator.as_ref()));
         let total = self.totals.allocated_bytes;
         let errors = &self.attribution_errors;
         let part = |bytes: u64, source: Source| {
@@ -228,7 +228,7 @@ impl TopReport {
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
         };
-        let what = if self.at.is_some() { "Live then" } else { "Requested" };
+        let what = if self.at.is_some() { "Live at that moment" } else { "Requested" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
             // The recorder counts every block, even if it records only a sample of them.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);

@@ -19,11 +19,11 @@ use columns::Cutter;
 use std::ops::Range;
 
 /// The maximum number of columns in a heat map.
-pub const MOST_COLUMNS: usize = 512;
+pub const MAX_COLUMNS: usize = 512;
 /// The maximum number of rows in a heat map.
-pub const MOST_ROWS: usize = 1024;
+pub const MAX_ROWS: usize = 1024;
 /// The maximum number of outliers whose memory over time is reported.
-pub const MOST_HISTORIES: usize = 64;
+pub const MAX_HISTORIES: usize = 64;
 /// The value for a rank that has no memory in a column.
 const NONE: u64 = u64::MAX;
 
@@ -170,7 +170,7 @@ fn find_histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>,
         let member = memory.members.iter().position(|member| member.0 == outlier.rank);
         let Some(member) = member.filter(|&member| by_live_bytes && !is_odd[member]) else { continue };
         is_odd[member] = true;
-        if histories.len() < MOST_HISTORIES {
+        if histories.len() < MAX_HISTORIES {
             histories.push(cells.rank_history(member, outlier));
         }
     }
