@@ -269,24 +269,36 @@ impl Voice {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        match self.dropped.swap(0, Ordering::Relaxed) {
-            0 => {}
-            count => {
-                let missing =
-                    format!("memtrack: {count} messages are missing here: they were not read in time\n");
-                self.send(TEXT, missing.as_bytes());
-            }
-        }
-        self.send(TEXT, text.as_bytes());
+        self.send(&[(TEXT, &self.with_missing(text))]);
     }
 
-    fn send(&self, kind: u8, bytes: &[u8]) {
-        let mut frame = vec![kind];
-        frame.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        frame.extend_from_slice(bytes);
-        self.waiting.fetch_add(frame.len(), Ordering::Relaxed);
+    /// Sends the last text and the answer.
+    fn finish(&self, text: &str, json: &[u8]) {
+        self.send(&[(TEXT, &self.with_missing(text)), (JSON, json), (DONE, &[])]);
+    }
+
+    /// Returns the text after a line about those that were dropped since the last one.
+    fn with_missing(&self, text: &str) -> Vec<u8> {
+        match self.dropped.swap(0, Ordering::Relaxed) {
+            0 => text.into(),
+            count => {
+                format!("memtrack: {count} messages are missing here: they were not read in time\n{text}")
+                    .into()
+            }
+        }
+    }
+
+    /// Sends messages together, so that the writing thread wakes once: what each is, and its content.
+    fn send(&self, messages: &[(u8, &[u8])]) {
+        let mut frames = Vec::new();
+        for (kind, bytes) in messages {
+            frames.push(*kind);
+            frames.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            frames.extend_from_slice(bytes);
+        }
+        self.waiting.fetch_add(frames.len(), Ordering::Relaxed);
         // Fails only if the writing thread has panicked.
-        let _ = self.frames.send(frame);
+        let _ = self.frames.send(frames);
     }
 }
 
@@ -355,9 +367,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 let held = held.unwrap_or_default();
                 let place = outcome::end_recording(&mut collector, job);
                 let (text, json) = outcome::report(&Found::by(&collector, place), &outcome);
-                voice.say(&(held + &text));
-                voice.send(JSON, &json);
-                voice.send(DONE, &[]);
+                voice.finish(&(held + &text), &json);
                 break;
             }
             // The watcher was killed, not the program.

@@ -4,6 +4,7 @@
 
 use super::absent;
 use super::table;
+use memtrack_recorder::stack::modules::binary_at;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
@@ -162,8 +163,13 @@ fn info_of(address: *const c_void) -> libc::Dl_info {
 }
 
 /// Returns the load address of the binary that contains an address; null if there is no such binary.
+///
+/// **Why not only `dladdr`?** It searches all symbols of the binary: in the C library that takes 15 µs.
 pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
-    info_of(address).dli_fbase
+    match binary_at(address as u64) {
+        Some(binary) => binary.start as *const c_void,
+        None => info_of(address).dli_fbase,
+    }
 }
 
 /// Returns the function with this name that the executable is bound to, and therefore nearly all code in the process; null

@@ -16,7 +16,7 @@ use super::hook;
 use memtrack_recorder::environment;
 use memtrack_recorder::recorder::{Options, driver_readings, session, set_internal_code, with_room};
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
-use memtrack_recorder::stack::modules::loaded_modules;
+use memtrack_recorder::stack::modules::{binary_at, loaded_modules};
 use memtrack_recorder::{reentry, shared_memory};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -182,8 +182,11 @@ fn begin() {
 /// Hides memtrack's own frames: in the preload library, which has no symbols, they carry no information.
 fn hide_internal_frames() {
     let here = start_if_requested as *const () as u64;
-    if let Some(own) = loaded_modules().into_iter().find(|module| (module.start..module.end).contains(&here))
-    {
-        set_internal_code(own.start..own.end);
+    let listed = || {
+        let modules = loaded_modules().into_iter().map(|module| module.start..module.end);
+        modules.into_iter().find(|code| code.contains(&here))
+    };
+    if let Some(code) = binary_at(here).or_else(listed) {
+        set_internal_code(code);
     }
 }

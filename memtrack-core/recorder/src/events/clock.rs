@@ -11,6 +11,8 @@
 
 use super::settings;
 use std::sync::OnceLock;
+#[cfg(target_arch = "x86_64")]
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -85,20 +87,43 @@ pub fn ns_per_tick() -> f64 {
     if ns < MIN_ELAPSED_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
 }
 
+/// Whether the counter has one constant rate in all power states and the kernel trusts it: 2 if so, 1 if not, 0 if that has not been
+/// determined.
+#[cfg(target_arch = "x86_64")]
+static STEADY: AtomicU32 = AtomicU32::new(0);
+
 /// Returns whether the counter has one constant rate in all power states and the kernel trusts it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter_is_steady() -> bool {
-    use std::sync::atomic::AtomicU8;
-    static STEADY: AtomicU8 = AtomicU8::new(0);
     match STEADY.load(Ordering::Relaxed) {
         0 => {
             let steady = detect_steady();
-            STEADY.store(1 + u8::from(steady), Ordering::Relaxed);
+            STEADY.store(1 + u32::from(steady), Ordering::Relaxed);
             steady
         }
         known => known == 2,
     }
+}
+
+/// Returns a number that says whether the counter is steady, for [`set_counter_kind`] in another process of this machine.
+#[cfg(target_os = "linux")]
+pub(crate) fn counter_kind() -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    return 1 + u32::from(counter_is_steady());
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// Sets whether the counter is steady, so that this process need not open a file to find out.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_counter_kind(kind: u32) {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(kind, 1 | 2) {
+        STEADY.store(kind, Ordering::Relaxed);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = kind;
 }
 
 #[cfg(target_arch = "x86_64")]

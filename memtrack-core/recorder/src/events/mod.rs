@@ -60,6 +60,8 @@ pub use barrier::wait_for_hooks;
 pub use caller::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use caller::{loaded_binaries, prepare_for_accounts};
 pub use clock::reading as clock_now;
+#[cfg(target_os = "linux")]
+pub(crate) use clock::{counter_kind, set_counter_kind};
 pub use clock::{ns_per_tick, ticks};
 pub use collect::{meta_of_process, statistics_of};
 pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
@@ -72,6 +74,7 @@ pub use pace::Pace;
 pub(crate) use same_memory::is_copy;
 #[cfg(target_os = "linux")]
 pub(crate) use scope_sums::scope_of_row;
+pub(crate) use settings::internal_code;
 #[cfg(feature = "cuda")]
 pub use settings::set_internal_code;
 pub use settings::{sample_threshold_bytes, sampling, session as session_number};

@@ -100,11 +100,23 @@ pub fn set_internal_code(code: std::ops::Range<u64>) {
     INTERNAL_CODE[1].store(code.end, Relaxed);
 }
 
+/// Returns the code of the preload library; empty if the recorder is not part of it.
+#[cfg(feature = "cuda")]
+pub(crate) fn internal_code() -> std::ops::Range<u64> {
+    INTERNAL_CODE[0].load(Relaxed)..INTERNAL_CODE[1].load(Relaxed)
+}
+
+/// Returns the code of the preload library, of which the recorder is not part.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn internal_code() -> std::ops::Range<u64> {
+    0..0
+}
+
 /// Returns a stack (outermost frame first) without the innermost frames that lie in memtrack's code.
 #[cfg(feature = "cuda")]
 #[inline(always)]
 pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
-    let [start, end] = [INTERNAL_CODE[0].load(Relaxed), INTERNAL_CODE[1].load(Relaxed)];
+    let std::ops::Range { start, end } = internal_code();
     let mut count = addresses.len();
     while count > 0 && addresses[count - 1] >= start && addresses[count - 1] < end {
         count -= 1;

@@ -9,7 +9,7 @@ use super::layout::{
 use super::log::{self, Record};
 use super::protocol;
 use super::room::{Purpose, RESERVED_FIRST_EXTENTS, Room};
-use crate::events::{ForkCell, generation, is_copy, watch_forks};
+use crate::events::{ForkCell, generation, is_copy, set_counter_kind, watch_forks};
 use crate::{internal_bytes, switch};
 use memtrack_model::event::StackId;
 use std::ffi::CStr;
@@ -47,6 +47,8 @@ pub(crate) fn arena() -> Option<&'static Arena> {
 pub fn connect(path: &CStr) -> bool {
     with_header(path, |header| {
         super::command_line::keep();
+        // SAFETY: the header is mapped.
+        set_counter_kind(unsafe { header.as_ref() }.counter_kind.load(Ordering::Relaxed));
         HEADER.store(header.as_ptr(), Ordering::Release);
         true
     })

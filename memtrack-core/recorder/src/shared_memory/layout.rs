@@ -67,6 +67,8 @@ pub(super) struct RegionHeader {
     pub(super) without_memory: AtomicU64,
     /// The number of processes in other PID namespaces.
     pub(super) in_other_namespaces: AtomicU64,
+    /// Whether the processor's counter is steady, as `clock::counter_kind` returns it.
+    pub(super) counter_kind: AtomicU32,
     /// The number of extents that can be taken.
     pub(super) free_extents: AtomicU32,
     /// The owner of each extent.

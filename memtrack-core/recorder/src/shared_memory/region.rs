@@ -11,7 +11,7 @@ use super::layout::{
 };
 use super::log::{self, ReadRecord, Taken};
 use super::protocol::{self, PAGE_USED};
-use crate::events::{DEVICE_SLOTS, Sums};
+use crate::events::{DEVICE_SLOTS, Sums, counter_kind};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -84,6 +84,7 @@ impl Region {
         region.header().pid_namespace.store(pid_namespace(), Ordering::Relaxed);
         region.header().max_programs.store(max_programs, Ordering::Relaxed);
         region.header().samples_beyond_limit.store(u32::from(samples_beyond_limit), Ordering::Relaxed);
+        region.header().counter_kind.store(counter_kind(), Ordering::Relaxed);
         region.header().owners[0].store(COMMAND, Ordering::Relaxed);
         region.reserve_more(free_extents)?;
         Ok(region)

@@ -7,6 +7,7 @@ use libc::{PF_R, PF_X, PT_LOAD, PT_NOTE, dl_phdr_info};
 use memtrack_file::binary_id::{compute_code_id, to_hex};
 use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::path::Path;
 
 /// The type of the GNU note that contains the build id.
@@ -24,6 +25,18 @@ pub fn loaded_modules() -> Vec<Module> {
         module.path = real_path(&module.path);
     }
     modules
+}
+
+/// Returns the addresses of the binary that contains `address`, from the first to one past the last mapped one; `None` if no binary
+/// does, or if that is not known without searching: on processors other than x86-64, and with glibc before 2.35. Takes no lock.
+pub fn binary_at(address: u64) -> Option<Range<u64>> {
+    #[cfg(target_arch = "x86_64")]
+    return super::capture::binary_at(address);
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = address;
+        None
+    }
 }
 
 /// Converts the dynamic linker's name for a binary to a path that is also valid in other processes.

@@ -27,6 +27,8 @@ pub(crate) use bounds::StackBounds;
 pub(crate) use registers::Registers;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use unwind_tables::MAX_COPIED_BYTES;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(in crate::stack) use unwind_tables::binary_at;
 
 /// The maximum number of frames in a stack. If a stack is deeper, its innermost frames are kept.
 pub(crate) const MAX_FRAMES: usize = 256;

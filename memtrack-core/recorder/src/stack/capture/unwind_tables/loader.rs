@@ -5,6 +5,7 @@
 use super::relocation::shift_of;
 use super::sections::{Bytes, COPIED_AT_START_BYTES, eh_frame_length, eh_frame_pointer};
 use super::{Binary, Known};
+use crate::events::internal_code;
 use crate::stack::capture::foreign;
 use crate::stack::modules::describe_loaded;
 use memtrack_model::snapshot::Module;
@@ -88,7 +89,7 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
     }
     // The program comes first, and is never unloaded.
     let is_program = listing.known.is_none() && listing.new.is_empty() && name.is_empty();
-    let tables = if is_program {
+    let tables = if is_program || is_permanent(&code, bias) {
         Some((Bytes::InPlace(eh_frame_hdr), Bytes::InPlace(eh_frame)))
     } else {
         let length =
@@ -108,6 +109,24 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
     0
 }
 
+unsafe extern "C" {
+    /// A function of libgcc, which is only declared here to find the library.
+    fn _Unwind_Backtrace();
+}
+
+/// Returns whether a binary with this code and load address is certain to remain loaded: the dynamic linker, the C library, or the
+/// preload library or libgcc, which it needs.
+fn is_permanent(code: &std::ops::Range<u64>, bias: u64) -> bool {
+    // SAFETY: the call only queries a number.
+    let linker = unsafe { libc::getauxval(libc::AT_BASE) };
+    let internal = internal_code();
+    let of_preload =
+        || code.contains(&internal.start) || code.contains(&(_Unwind_Backtrace as *const () as u64));
+    bias != 0 && bias == linker
+        || code.contains(&(libc::dl_iterate_phdr as *const () as u64))
+        || !internal.is_empty() && of_preload()
+}
+
 /// glibc's `struct dl_find_object` (2.35).
 #[repr(C)]
 pub(super) struct DlFindObject {
@@ -117,6 +136,13 @@ pub(super) struct DlFindObject {
     link_map: *const LinkMap,
     eh_frame: *const u8,
     reserved: [u64; 7],
+}
+
+impl DlFindObject {
+    /// Returns the addresses of the binary.
+    pub(super) fn mapped(&self) -> std::ops::Range<u64> {
+        self.map_start as u64..self.map_end as u64
+    }
 }
 
 /// The public first fields of glibc's `struct link_map`.

@@ -2,7 +2,7 @@
 //! are found with glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that
 //! a hook never waits for the dynamic linker's lock.
 //!
-//! The tables are copies (except those of the program itself, which cannot be unloaded), so they do not keep binaries
+//! The tables are copies (except those of the program and others that are never unloaded), so they do not keep binaries
 //! loaded, and [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are
 //! relocated before they are stored, so that an address in a recording has one meaning.
 #![allow(unsafe_code)]
@@ -65,6 +65,12 @@ fn known() -> Option<&'static Known> {
     // SAFETY: the pointer is null or a leaked box that never changes and is freed only after every hook that may have
     // read the pointer has ended. Code outside a hook calls `lock_known`, so that the box is not freed.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
+}
+
+/// Returns the addresses of the binary that contains `address`, from the first to one past the last mapped one; `None` if there is no
+/// such binary, or if glibc is older than 2.35. Takes no lock.
+pub(in crate::stack) fn binary_at(address: u64) -> Option<Range<u64>> {
+    loader::object_at(address).map(|object| object.mapped())
 }
 
 /// Returns the unwinder for all known binaries.

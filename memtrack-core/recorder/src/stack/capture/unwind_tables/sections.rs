@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The bytes of a section of a binary's unwind tables.
 #[derive(Clone)]
 pub(in crate::stack::capture) enum Bytes {
-    /// A section of the program itself, which is not copied.
+    /// A section of the program or another binary that is never unloaded, which is not copied.
     InPlace(&'static [u8]),
     Copied(Arc<Copied>),
 }
