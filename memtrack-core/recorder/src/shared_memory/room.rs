@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 /// The number of extents at the beginning of a region that are taken only by processes that begin, and for the sums of
 /// threads, because events may take all other extents in a moment.
-pub(super) const RESERVED_FIRST_EXTENTS: usize = 12;
+pub(super) const RESERVED_FIRST_EXTENTS: usize = 8;
 
 /// The purpose for which a page is taken, from the most to the least important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
