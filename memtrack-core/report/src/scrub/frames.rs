@@ -187,7 +187,7 @@ fn scrub_native(
     let keeps = |path: &str| keep.iter().any(|glob| matches_name(glob, path));
     let is_cpp = match file.rsplit_once('.') {
         Some((_, ending)) => ending != "rs",
-        // The names of Rust functions contain no arguments.
+        // Without a file, parentheses mean C++, because the names of Rust functions contain no arguments.
         None => frame.function.contains('('),
     };
     let in_program_file = file.contains(is_separator) && !is_public;

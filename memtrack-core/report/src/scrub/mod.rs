@@ -30,7 +30,7 @@ const DEFAULT_KEY: &str = "memtrack";
 /// The start time of scrubbed snapshots, in nanoseconds since the Unix epoch: 1 January 2000.
 const START_NS: u64 = 946_684_800_000_000_000;
 
-/// A scrubber for snapshots, which replaces everything that identifies the author.
+/// A scrubber for snapshots, which replaces everything that identifies the user or the user's code.
 ///
 /// ```
 /// # use memtrack_model::Snapshot;
@@ -148,7 +148,7 @@ impl Scrub {
         snapshot.stacks = stacks;
         snapshot.names = known;
         snapshot.modules.clear();
-        // A valid recording has none of these tables. In a damaged recording, no row refers to them.
+        // Drop these tables: a valid recording does not have them, and in a damaged recording no row refers to them.
         (snapshot.strings, snapshot.frames, snapshot.named) =
             (StringTable::default(), Default::default(), Default::default());
         self.scrub_common(&mut snapshot);

@@ -41,8 +41,8 @@ struct Level {
     bracket: char,
     /// Whether the current path is kept; `None` before the path starts.
     keeps_path: Option<bool>,
-    /// Whether the path after its next name is kept; `None` if the next name does not change this. In
-    /// `<X as Y>::method::inner`, `method` belongs to the trait, but `inner` belongs to the type.
+    /// The value of `keeps_path` from the name after the next one on; `None` if it does not change there. In
+    /// `<X as Y>::method::inner`, `method` belongs to the trait `Y`, but `inner` belongs to the type `X`.
     keeps_rest: Option<bool>,
     /// The value of `keeps_path` for the path before `as` or `for`, if one of these words occurred.
     kept_before: Option<Option<bool>>,

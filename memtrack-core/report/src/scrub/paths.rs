@@ -47,7 +47,8 @@ fn first_public_component(parts: &[&str]) -> Option<usize> {
             "aten" => next == "src" && matches!(parts.get(at + 2), Some(&("ATen" | "TH"))),
             // Python's standard library on Windows is in this folder.
             "Lib" => public::is_python_module(&stem(next)),
-            // PyTorch's profiler and builds write the paths of PyTorch's own files like this.
+            // PyTorch's profiler and builds write the paths of PyTorch's own files relative to the folder that contains
+            // `torch`.
             "torch" => at == 0 && parts.len() > 1,
             // These are sources of the Python interpreter, whose frames PyTorch's reports hide.
             "Objects" | "Python" | "Include" | "Modules" | "Parser" => {

@@ -1,11 +1,11 @@
-//! The names that are kept. These lists contain exact names from well-known public libraries. The table in
+//! The names that scrubbing keeps. These lists contain exact names from well-known public libraries. The table in
 //! [`ownership`] is for reports, where `tokio*` and everything in `site-packages` belong to a framework. Here, a name
 //! that is kept by mistake is disclosed to strangers, so only names that belong exclusively to public libraries are
 //! listed.
 //!
 //! [`ownership`]: crate::analysis::ownership
 
-/// Rust crates.
+/// Public Rust crates.
 const CRATES: &str = "\
     alloc core std proc_macro test __rustc compiler_builtins backtrace rustc_demangle gimli addr2line hashbrown \
     memtrack_core memtrack_recorder memtrack_model memtrack_file memtrack_cuda memtrack_allocator memtrack_preload \
@@ -26,7 +26,7 @@ const CRATES: &str = "\
     indexmap smallvec bytes once_cell parking_lot parking_lot_core anyhow clap clap_builder libloading criterion divan \
     memmap2 half num_traits rand rand_core flate2 zstd lz4_flex pyo3 numpy";
 
-/// Outermost C++ namespaces.
+/// Outermost namespaces of public C++ libraries.
 const NAMESPACES: &str = "\
     std __gnu_cxx __cxxabiv1 at c10 torch c10d caffe2 nvfuser pybind11 boost Eigen absl google grpc tensorflow xla \
     stream_executor thrust cub cutlass nvinfer1 oneapi dnnl mkldnn ideep triton llvm onnxruntime";
@@ -36,7 +36,7 @@ const NAMESPACES: &str = "\
 const UNAMBIGUOUS_NAMESPACES: &str =
     "std __gnu_cxx __cxxabiv1 c10 c10d pybind11 absl nvfuser onnxruntime cutlass thrust";
 
-/// Python packages, by their folders in `site-packages`.
+/// Public Python packages, by their folders in `site-packages`.
 const PACKAGES: &str = "\
     torch torchvision torchaudio torchtext torchgen functorch numpy scipy pandas sklearn matplotlib PIL cv2 transformers \
     accelerate diffusers datasets tokenizers safetensors huggingface_hub peft bitsandbytes deepspeed megatron apex \
@@ -58,7 +58,7 @@ const PYTHON_MODULES: &str = "\
     zipimport zoneinfo _bootstrap _bootstrap_external _weakrefset _collections_abc _compat_pickle _pydecimal _strptime \
     _pyio __future__ lib-dynload lib2to3 sre_compile sre_parse unicodedata";
 
-/// C functions, by their full names.
+/// C functions of public libraries, by their full names.
 const FUNCTIONS: &str = "\
     main _start __libc_start_main __libc_start_call_main __libc_start_main_impl start_thread clone clone3 __clone __clone3 \
     malloc calloc realloc free reallocarray posix_memalign aligned_alloc memalign valloc pvalloc malloc_usable_size mmap \
@@ -82,7 +82,7 @@ const INTERPRETER_WORDS: &str = "\
     Mapping Marshal Mem MemoryView Method Module Number Object ODict OS Property Run Sequence Set Slice State Structseq Sys \
     Thread Time Tuple Type Unicode Vectorcall Weakref Wrapper _RunMain _BytesMain _Main _Finalize _Initialize";
 
-/// Shared libraries, without the prefix `lib` and without everything from the first dot on.
+/// Public shared libraries, without the prefix `lib` and without everything from the first dot on.
 const BINARIES: &str = "\
     c m pthread dl rt stdc++ gcc_s python3 cuda cudart cublas cublasLt cudnn nccl nvrtc torch torch_cpu torch_cuda \
     torch_python c10 c10_cuda gomp iomp5 mkl_core mkl_rt openblas";

@@ -1,5 +1,6 @@
-//! Scrubs snapshots in PyTorch's form, which consist of tables with known keys and of values under keys. Strings are
-//! replaced according to their key. Values under unknown keys are removed, because their content is unknown.
+//! Scrubs snapshots in PyTorch's form, which consist of tables whose columns are named by keys, and of single values
+//! under keys. Strings are replaced according to their key. Values under unknown keys are removed, because their content
+//! is unknown.
 
 use super::{START_NS, Scrub};
 use memtrack_formats::pytorch::{StringInterner, restore_settings};
@@ -14,7 +15,8 @@ use memtrack_model::{Frame, ScopePosition, ScopeStep};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The first time that counts as a time of day. Smaller times (before 1973) are kept.
+/// The smallest number of microseconds that counts as a time of day since the Unix epoch; it is in 1973. Smaller numbers
+/// are kept.
 const MIN_TIME_OF_DAY_US: u64 = 100_000_000_000_000;
 
 /// The settings of PyTorch's allocators, as named in snapshots.
@@ -41,7 +43,7 @@ const FIELD_NAMES: &str = "\
     widest_interval_bytes cpu_seconds exact_seconds spent_seconds stacks threads \
     bytes most_bytes after_us since_us until_us events since_events until_events";
 
-/// The words that occur as values of these fields, and other words that PyTorch and memtrack write.
+/// The words that occur as values of the fields in [`FIELD_NAMES`], and other words that PyTorch and memtrack write.
 const FIELD_WORDS: &str = "\
     last fullest out_of_memory operator module root backward optimizer small large START END N/A active_allocated \
     active_pending_free active_awaiting_free inactive placeholder get_attr call_function call_module call_method output";
@@ -127,8 +129,8 @@ struct Tables<'a> {
     /// Old → new metadata written by memtrack: scope paths and sample descriptions.
     metadata: HashMap<StringId, StringId>,
     earliest_us: u64,
-    /// Old and new values that the file contains once but refers to often, by their address. The old values are kept so
-    /// that no address is reused.
+    /// Old and new values that the file contains once but refers to often, by the old value's address in memory and its
+    /// key. The old values are kept alive so that no address is reused.
     shared: HashMap<(usize, Key), (Value, Value)>,
 }
 

@@ -37,8 +37,8 @@ pub struct TrackerStats {
     /// PyTorch sets `fw_start` and `fw_bw_boundary`.
     pub markers: Vec<(String, u64)>,
     /// The earlier positions of markers that were moved, in order, each with the marker's name and the index of the
-    /// operator that followed. A training run has two for each step except the last. Files written by PyTorch have
-    /// none.
+    /// operator that followed. In a training run, there are two of these positions for each step except the last. Files
+    /// written by PyTorch have none.
     pub earlier_markers: Vec<(Arc<str>, u64)>,
     /// The peak of allocated memory, which may lie between two samples. It is `None` if unknown, as in files written by
     /// PyTorch.
@@ -81,9 +81,9 @@ impl AllocatedPeak {
     }
 }
 
-/// Data on the operators that a long run has folded, because a tracker keeps only the newest operators
-/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file stores only the number of
-/// folded operators.
+/// Data on folded operators: those whose samples a long run has removed from the series, because a tracker keeps only the
+/// newest operators ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file stores only
+/// the number of folded operators.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Folded {

@@ -31,7 +31,7 @@ impl<'a> Blocks<'a> {
         Self { snapshot, pytorch: snapshot.details() }
     }
 
-    /// Returns the rows of the segments on devices.
+    /// Returns the rows of the segments that belong to devices rather than to pinned host memory.
     pub(super) fn segments(self) -> Range<usize> {
         0..self.pytorch.device_segments
     }

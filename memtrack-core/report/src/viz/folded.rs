@@ -1,5 +1,6 @@
 //! `segments` and `memory` as folded lines, byte for byte the same as PyTorch's. PyTorch also uses the requested size
-//! of inactive blocks, which is stale, so gaps can be negative. See [`super::Usage`] for the true sizes.
+//! of inactive blocks, which is stale, so the numbers in its `<gaps>` lines (a block's size minus its requested size) can
+//! be negative. See [`super::Usage`] for the true sizes.
 
 use super::blocks::Blocks;
 use super::inconsistencies::Inconsistencies;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// Ranges in the order they were added.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
-    /// The covered parts, as start → end. Adjacent parts are merged.
+    /// The parts of the address space that any range covers, as start → end. Adjacent parts are merged.
     covered: BTreeMap<i128, i128>,
-    /// The pieces, as start → end and the number of the range that `find` returns there.
+    /// The same addresses split by the range that `find` returns, as start → end and the number of that range.
     pieces: BTreeMap<i128, (i128, u32)>,
     /// The start of each range.
     starts: Vec<i128>,

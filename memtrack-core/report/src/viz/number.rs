@@ -51,7 +51,8 @@ pub(super) fn to_integer(value: &Value) -> i128 {
 /// Appends a size as PyTorch prints it, with one decimal (ties are rounded to even) and a binary unit.
 pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     const UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
-    // Python divides floats, which have 53 bits of precision. Dividing them by 1024 is exact.
+    // Python converts the size to a float, which has 53 bits of precision, and divides it by 1024. Only the conversion
+    // rounds: dividing a float by 1024 is exact.
     let rounded = bytes as f64 as i128;
     let magnitude = rounded.unsigned_abs();
     let mut unit = 0;

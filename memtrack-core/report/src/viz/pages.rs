@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// The size of a page in bytes.
 pub(super) const PAGE_BYTES: i128 = 20 << 20;
 
-/// The maximum number of pages in one report, which is enough for two petabyte-sized segments and a few more.
+/// The maximum number of pages in one report, which is enough for segments of 2.5 PiB in total.
 const MAX_PAGES: u64 = 128 << 20;
 /// The maximum number of block parts in one report. A block counts once for each page that it is on.
 const MAX_BLOCK_PARTS: u64 = 256 << 20;

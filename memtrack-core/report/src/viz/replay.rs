@@ -37,8 +37,8 @@ pub(super) enum ContainingSegment {
     Unknown,
 }
 
-/// The segments in the file's final state, with their allocated bytes. PyTorch searches these segments for an address
-/// if no segment in the trace contains the address.
+/// The segments in the file's final state, each as an address range that is as long as the segment's allocated bytes.
+/// PyTorch searches these ranges for an address if no segment in the trace contains the address.
 pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {
@@ -68,8 +68,8 @@ pub(super) struct Step {
     pub(super) action: Action,
     pub(super) address: i128,
     pub(super) size: i128,
-    /// For an `alloc` or `segment_alloc`, the new name; otherwise, the name of the block or segment that the event
-    /// concerns.
+    /// For an `alloc` or `segment_alloc`, the new name; for any other event, the name of the block or segment that the
+    /// event concerns, or `None` if it has no name.
     pub(super) name: Option<Name>,
     /// For an `alloc`, the segment that contains the block.
     pub(super) segment: ContainingSegment,

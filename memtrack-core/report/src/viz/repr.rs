@@ -11,7 +11,8 @@ use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 /// The maximum length, in bytes, of a value that appears in place of a number or a word. Longer text is cut, because
 /// values that refer to each other could make it arbitrarily long.
 const MAX_VALUE_BYTES: usize = 4 << 10;
-/// The maximum length of a whole event in bytes. It is larger because an event's stack may be long.
+/// The maximum length of a whole event in bytes. It is larger than [`MAX_VALUE_BYTES`], because an event's stack may be
+/// long.
 const MAX_EVENT_BYTES: usize = 1 << 20;
 /// The maximum combined length, in bytes, of all events in a snapshot, apart from the [`MAX_BYTES_PER_EVENT`] bytes that
 /// are added for each event.

@@ -65,11 +65,11 @@ impl Part {
 pub struct UsageRow {
     /// The group, as an index into [`Usage::groups`].
     pub group: usize,
-    /// The state of the blocks.
+    /// The state of the blocks, as named by PyTorch.
     pub state: StringId,
-    /// The part of the blocks.
+    /// The part of each block that the row counts.
     pub part: Part,
-    /// The stack that allocated the blocks.
+    /// The stack that allocated the blocks; `NONE` for rounding and for free blocks.
     pub stack: StackId,
     /// The bytes, which are never negative.
     pub bytes: i128,
@@ -95,13 +95,13 @@ pub struct Group {
 #[non_exhaustive]
 pub struct Usage<'a> {
     snapshot: &'a Snapshot,
-    /// The groups.
+    /// The streams or segments that the rows belong to.
     pub groups: Vec<Group>,
     /// The rows, in the order of their first blocks in the file.
     pub rows: Vec<UsageRow>,
     /// The inconsistencies in the file.
     pub odd: Inconsistencies,
-    /// The host heap and the precision of its samples.
+    /// The host heap and the precision of its samples; `None` if the snapshot contains no heap.
     heap: Option<(DeviceId, Precision)>,
 }
 
@@ -326,7 +326,8 @@ pub struct UsageAnswer {
     pub stack: Option<Vec<FrameAnswer>>,
 }
 
-/// Returns the parts of a block. None is negative, and they add up to the block's size.
+/// Returns the parts of a block, each with its stack and its bytes. The bytes of a part are never negative, and those of
+/// all parts add up to the block's size. A block with a negative size has no parts.
 fn block_parts(blocks: Blocks<'_>, block: usize, odd: &mut Inconsistencies) -> Vec<(Part, StackId, i128)> {
     let size = blocks.size(block);
     if size < 0 {

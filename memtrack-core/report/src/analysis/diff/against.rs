@@ -160,7 +160,7 @@ fn judge(bytes: &Change, tolerance: f64) -> Verdict {
             && after.value > before.value;
         return if above { Verdict::Exceeded } else { Verdict::Within };
     }
-    // The allowed number is the earlier number plus the tolerance, so both have the same relative error.
+    // The allowed number is the earlier number times a constant, so it has the same relative error as the earlier number.
     let mut allowed = before.error;
     for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
         *number = tolerated_bytes(*number, tolerance);

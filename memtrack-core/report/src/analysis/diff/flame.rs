@@ -121,7 +121,8 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // The stack was folded into the row without regard to the C++ frames below its Python lines.
+    // A row may stand for several stacks that differ in the C++ frames below their Python lines, so these frames are not
+    // shown.
     let of_python = frames().any(|(frame, _)| is_python(frame));
     let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
     // A stack that contains nothing but noise is shown as it is.
@@ -152,7 +153,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
     // Truncate names on the right, because they differ at the start, in the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // The tree contains only rectangles that should be drawn.
+    // The tree contains only rectangles that should be drawn, however narrow they are.
     options.min_width = 0.0;
     // Leave room for the one frame that contains all others.
     let tree = stacks.build_picture_tree(MAX_RECTANGLES - 1);
@@ -162,7 +163,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     palette.insert("all", UNCHANGED);
     let most = tree.nodes[1..].iter().map(|node| growth(node).unsigned_abs()).max().unwrap_or(0);
     for node in &tree.nodes[1..] {
-        // Names end with the change, so functions with equal names have equal colours.
+        // A label ends with the change in bytes, so rectangles with equal labels have equal colours.
         palette.insert(escape_label(&node.label), growth_colour(growth(node), most));
     }
     options.palette_map = Some(&mut palette);

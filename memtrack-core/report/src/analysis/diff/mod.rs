@@ -2,8 +2,8 @@
 //! prints them, and `memtrack check --against` judges them.
 //!
 //! A diff is two rankings ([`top`](super::top)) whose groups are matched with each other. Each file is reduced to its
-//! groups ([`Side`]), so only one of the files has to be in memory at a time. `sides` does that, `names` and
-//! `moved_lines` decide which groups are the same, `pairs` matches them, and `kind` classifies how each of them
+//! groups ([`Side`]), so only one of the files has to be in memory at a time. `sides` reduces the files, `names` and
+//! `moved_lines` decide which groups are the same, `pairs` matches the groups, and `kind` classifies how each of them
 //! changed.
 
 mod against;
@@ -142,9 +142,9 @@ pub struct DiffRow {
     pub stack: Vec<StackLine>,
     /// The line number of the innermost function in the earlier file, if it is different there.
     pub line_before: Option<u32>,
-    /// Requested bytes.
+    /// The requested bytes of the group in both files.
     pub bytes: Change,
-    /// The number of blocks.
+    /// The number of the group's blocks in both files.
     pub blocks: Change,
     /// The numbers of groups in the earlier and in the later file that were merged into this one because they differ
     /// only in an index, an address or a line that cannot be matched.
@@ -174,9 +174,9 @@ pub struct DeviceDiff {
     pub is_host: bool,
     /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The total number of requested bytes.
+    /// The device's requested bytes in both files.
     pub bytes: Change,
-    /// The total number of blocks.
+    /// The number of the device's blocks in both files.
     pub blocks: Change,
     /// The groups that differ, with the largest changes first, up to the requested limit.
     pub rows: Vec<DiffRow>,

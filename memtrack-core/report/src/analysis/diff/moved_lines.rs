@@ -7,7 +7,8 @@ use memtrack_model::paths::{is_separator, with_slashes};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// The maximum number of pairs of lines for which [`find_shift`] searches. No function is long enough to have more.
+/// If the lines of a function in both files form more pairs than this, [`find_shift`] gives up. No real function is that
+/// long.
 const MAX_PAIRS: usize = 1 << 16;
 /// The flag that marks a line without a counterpart in the other file.
 const UNMATCHED: u32 = 1 << 31;
@@ -150,8 +151,8 @@ fn match_lines(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u
         };
         return [before.iter().map(to).collect(), HashMap::new()];
     }
-    // If there are as many lines between two unmoved lines in one file as in the other, they are the same lines in the
-    // same order. Otherwise the matching lines cannot be determined, so all of these lines are merged.
+    // If both files have the same number of lines between two unmoved lines, these lines match in order. Otherwise the
+    // matching lines cannot be determined, so all lines between the two unmoved ones are merged.
     let mut maps = [HashMap::new(), HashMap::new()];
     let mut start = 0;
     for end in common.iter().copied().chain([u32::MAX]) {

@@ -54,7 +54,8 @@ pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
     }
 }
 
-/// Returns the pairs of one device, each with the name of its groups; `None` if stacks identify the groups.
+/// Returns the pairs of one device, each with the name of its groups. The name is `None` if the groups are identified by
+/// their stacks.
 fn pair_groups<'a>(
     devices: [&'a SideDevice; 2],
     function_lines: &[Vec<FunctionLine>; 2],

@@ -24,7 +24,7 @@ pub struct Side {
     pub at: DiffAt,
     /// Whether the file is in PyTorch's format.
     pub is_pytorch: bool,
-    /// The devices.
+    /// The file's devices, each with its groups.
     pub devices: Vec<SideDevice>,
     pub(super) has_stacks: bool,
     pub(super) has_scopes: bool,
@@ -71,7 +71,7 @@ pub(super) struct Group {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum GroupKey {
     Name(String),
-    /// Numbers of functions, innermost first.
+    /// The numbers that [`Functions`] assigned to the functions of the stack, innermost first.
     Stack(Vec<u32>),
 }
 
@@ -172,7 +172,8 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, functions: &mut Functions) 
     let mut groups: Vec<Group> = Vec::new();
     let mut known: HashMap<GroupKey, usize> = HashMap::new();
     for row in report.rows {
-        // A ranking of all allocations also has rows for memory that is only counted as live at the peak.
+        // A ranking of all allocations also has rows for blocks that were live at the peak but were allocated before the
+        // recording.
         if row.allocated_bytes == 0 && row.count == 0 {
             continue;
         }
@@ -195,7 +196,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, functions: &mut Functions) 
         }
     }
     if matches!(by, DiffBy::Line | DiffBy::Stack) {
-        // To the user, stacks with the same functions are a single group.
+        // Rows whose stacks have the same functions are a single group to the user, so they are not counted as merged.
         groups.iter_mut().for_each(|group| group.members = 1);
     }
     let blocks_limit = match report.detection_limit_bytes {

@@ -160,7 +160,7 @@ fn intervals_contain_true_value_with_95_percent_confidence() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // The intervals of the rows whose error is shown are equally reliable when counted alone.
+        // The intervals are just as reliable if only the rows whose error is shown are counted.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();

@@ -28,7 +28,7 @@ pub(super) const MAX_RELATIVE_ERROR: f64 = 0.5;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The number.
+    /// The number itself, as counted or as estimated from samples.
     pub value: f64,
     /// The standard error, computed from the samples alone, so it is also 0 if there was no sample.
     pub standard_error: f64,
@@ -145,8 +145,8 @@ impl Estimate {
             true => (below(other), above(other)),
             false => (above(other), below(other)),
         };
-        // In a difference, the upper limit comes from the lower limit of the subtracted number. Only sums have a
-        // one-sided bound.
+        // In a difference, the upper limit comes from the lower limit of the subtracted number. A difference has no
+        // one-sided bound of its own, so its upper limit is used instead.
         let high = value + above(self).hypot(up);
         let bound = match sign > 0.0 {
             true => value + (self.bound - self.value).hypot(other.bound - other.value),

@@ -137,7 +137,7 @@ impl Precision {
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
-        // If the file does not count unrecorded blocks, the exact counts may still limit their number.
+        // If the file does not count unrecorded blocks, the exact counts of all allocations may still limit their number.
         if snapshot.sampling.is_none()
             && let Some((bytes, blocks)) = not_recorded_individually(snapshot, device, lifetimes)
         {
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn few_samples_have_limits_of_poisson_counts() {
-        // The exact one-sided limits are 3.00, 4.74 and 16.96.
+        // For Poisson counts of 0, 1 and 10, the exact one-sided 95 % limits are 3.00, 4.74 and 16.96.
         for (samples, bound) in [(0, 2.97), (1, 4.73), (10, 16.96)] {
             let mut sum = Sum::default();
             (0..samples).for_each(|_| sum.add(1.0 / 1e9, 1e9));

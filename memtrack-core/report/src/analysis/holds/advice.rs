@@ -5,7 +5,7 @@ use memtrack_model::units::{human_bytes, human_share};
 
 /// A group that holds more than this share of the memory is named on its own in the advice.
 const LARGE_SHARE: f64 = 0.2;
-/// A group that holds more than this share of the memory dominates.
+/// A group that holds more than this share of the memory holds most of it, so the advice is about this group alone.
 const DOMINANT_SHARE: f64 = 0.5;
 
 /// Returns advice on the held memory.
@@ -38,8 +38,8 @@ pub(super) fn format_advice(held: &WhoHolds, is_heap: bool) -> String {
         }
         _ => {}
     }
-    // The memory that grew the most will probably continue to grow. Growth since the midpoint does not count, because
-    // all memory may be new at the peak of a step.
+    // The memory that grew the most will probably continue to grow. Growth since the midpoint of the recording does not
+    // count: a program may allocate all of its memory anew in each step, so that all memory at a peak is new.
     if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since_midpoint)
         && let Some((line, bytes)) = &grown.most
         && *line != largest.line

@@ -53,7 +53,7 @@ impl GroupSums {
 struct Pair {
     scope: ScopeId,
     stack: StackId,
-    /// Whether anything beyond the size of the blocks is known.
+    /// Whether the blocks' allocations are known; if not, the scope and the stack are `NONE`.
     known: bool,
     held: GroupSums,
     grown: GroupSums,

@@ -9,9 +9,9 @@
 //! paragraph.
 //!
 //! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it from the files that a killed
-//! program leaves behind, which contain the event, the blocks and the driver's reading. So neither a field in the
-//! format nor a second file is needed. The paragraph is based only on the blocks that are held, not on events: the
-//! growth is computed from the times at which these blocks were allocated.
+//! program leaves behind. These files contain the out-of-memory event, the live blocks and the driver's reading, so
+//! neither a field in the format nor a second file is needed. The paragraph is based only on the blocks that are held,
+//! not on events: the growth is computed from the times at which these blocks were allocated.
 
 mod advice;
 mod groups;
@@ -239,7 +239,7 @@ pub struct WhoHolds {
     pub count: u64,
     /// The largest holders, at most three, largest first.
     pub holders: Vec<Holder>,
-    /// The total number of groups.
+    /// The number of groups that the held memory is divided into, including those that are not in [`Self::holders`].
     pub groups: usize,
     /// Reserved memory outside of blocks; `None` if there is none or it is unknown.
     pub cached: Option<Cached>,

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// A moment, both as a row of the trace and as a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldMoment {
-    /// The row of the last event up to the moment.
+    /// The row of the last event up to the moment; `None` before the first event, and `usize::MAX` at the end.
     pub(super) row: Option<usize>,
     /// Whether nothing changed on the device after the moment. The table of live blocks then describes the moment.
     pub(super) is_end: bool,

@@ -195,7 +195,8 @@ fn resident_memory_beyond_heap_blocks_is_lower_bound() {
         report.lines()[2],
         "  not recorded: at least 15.0 MiB of 25.0 MiB resident (code, stacks, C libraries, memtrack)"
     );
-    // Blocks need not be resident. The untracked memory is then unknown.
+    // Fewer bytes are resident than are recorded, because blocks need not be resident. The untracked memory is then
+    // unknown.
     snapshot.devices[0].reserved_bytes = 5 * MIB;
     assert_eq!(find_holders(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
 }

@@ -8,7 +8,8 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
-/// The minimum share of a group's growth that must be freed in the last moments for these to count as the shutdown.
+/// The minimum share of a group's growth that must be freed in the last moments for these frees to be attributed to the
+/// program's shutdown.
 const MIN_FREED_LATE_SHARE: f64 = 0.5;
 
 /// Running sums of bytes and blocks.
@@ -64,12 +65,13 @@ pub(super) struct Group {
     pub(super) never_freed: BlockSums,
     /// The part of `never_freed` that was freed after the last step.
     pub(super) freed_later: BlockSums,
-    /// Blocks left at the end, as reported for groups that do not leak.
+    /// Blocks that are still live at the end. They are reported for groups that do not leak.
     pub(super) left: BlockSums,
     pub(super) stays: Option<(StayedBlocks, Option<Ages>)>,
 }
 
-/// The blocks of one group that stayed through each period, and the blocks that left in each period.
+/// The blocks of one group that stayed through each period, and those that left, i.e. were freed after they had stayed.
+/// [`growth`](super::growth) defines both terms.
 #[derive(Clone, Debug)]
 pub(super) struct StayedBlocks {
     stayed: Vec<BlockSums>,
@@ -184,7 +186,7 @@ impl StayedBlocks {
         let amounts = |all: &[BlockSums]| all.iter().map(BlockSums::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed), amounts(&self.left));
         let age = ages.and_then(Ages::age);
-        // If blocks usually live as long as a period, a few such blocks are no evidence of a leak.
+        // If blocks usually live as long as a period, a few blocks that are far older are no evidence of a leak.
         let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
         let steady = judge_growth(&stayed, &left, periods.least, is_old)?;
         let sum = |all: &[BlockSums]| {

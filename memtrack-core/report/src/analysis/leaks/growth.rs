@@ -7,7 +7,7 @@
 
 /// The share of periods in which a leak must have grown: four in five.
 const MIN_STEADY_SHARE: f64 = 0.8;
-/// The corresponding share for groups whose blocks are far older than usual: half.
+/// The same as [`MIN_STEADY_SHARE`], but for groups whose blocks are far older than usual: half.
 const MIN_STEADY_SHARE_FOR_OLD: f64 = 0.5;
 /// The maximum ratio of a leak's bytes and blocks that left to those that stayed.
 const MAX_LEFT_SHARE: f64 = 0.5;
@@ -17,13 +17,13 @@ const MIN_LATE_GROWTH_SHARE: f64 = 0.6;
 /// A difference between counts that exceeds this many standard deviations is not due to chance.
 const MAX_CHANCE_DEVIATIONS: f64 = 2.0;
 
-/// Bytes and blocks.
+/// A number of bytes and a number of blocks, in this order.
 pub(super) type Amounts = [f64; 2];
 
 /// The growth of a group over the periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steady {
-    /// The first period that counts, which is the first one in which something stayed.
+    /// The first period in which any memory of the group stayed. Earlier periods are not judged.
     pub(super) from: usize,
     /// The number of periods in which the group grew, starting from [`Self::from`].
     pub(super) grew: usize,
@@ -49,7 +49,7 @@ pub(super) fn judge_growth(
         return None;
     }
     let net = |period: usize| [0, 1].map(|unit| stayed[period][unit] - left[period][unit]);
-    // A vector that grows in place has more bytes but no more blocks.
+    // A vector that grows in place has more bytes but no more blocks, which is not growth.
     let has_grown = |period: &usize| net(*period).iter().all(|&by| by > 0.0);
     let judged = from..stayed.len();
     let grew = judged.clone().filter(has_grown).count();
@@ -137,7 +137,7 @@ mod tests {
         let left = [0.0, 0.0, 10.0, 0.0, 20.0, 0.0, 0.0, 40.0, 0.0, 0.0]
             .map(|bytes| [bytes, f64::from(bytes > 0.0)]);
         assert_eq!(judge_growth(&stayed, &left, 5, true), None);
-        // The same holds if the vector is reallocated in each period.
+        // A vector that is reallocated in each period does not leak either.
         let stayed: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period), 1.0]).collect();
         let left: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period - 1), 1.0]).collect();
         assert_eq!(judge_growth(&stayed, &left, 5, true), None);

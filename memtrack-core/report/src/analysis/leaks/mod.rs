@@ -44,7 +44,8 @@ pub const MIN_PERIODS: usize = 5;
 /// A recording shorter than this, in seconds, covers only the program's startup, and allocations during startup look
 /// like growth. The limit does not apply if the program marks its own intervals.
 pub const MIN_SECONDS: f64 = 0.5;
-/// The corresponding limit for a single period.
+/// The minimum length of a single period, in seconds. Like [`MIN_SECONDS`], it does not apply if the program marks its own
+/// intervals.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 
 /// Options for the leak report.
@@ -195,7 +196,7 @@ pub struct FreedLate {
     pub last_seconds: Option<f64>,
 }
 
-/// Bytes and blocks.
+/// An amount of memory, in bytes and in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Amount {
@@ -267,7 +268,7 @@ pub struct LeakReport {
     pub periods: usize,
     /// The average length of a period in seconds; `None` if the files have no times.
     pub period_seconds: Option<f64>,
-    /// The devices.
+    /// The leaks on each device.
     pub devices: Vec<DeviceLeaks>,
     /// Caveats about how the files compare.
     pub notes: Vec<String>,
@@ -294,7 +295,7 @@ impl LeakReport {
         !self.is_leaking() && self.devices.iter().any(|device| device.blind.is_none())
     }
 
-    /// Returns the reason why leaks cannot be determined on any device; `None` if they can.
+    /// Returns the reason why leaks cannot be determined on any device; `None` if they can be determined on at least one.
     pub fn blind(&self) -> Option<String> {
         let mut devices = self.devices.iter().map(|device| (&device.device_name, &device.blind));
         if devices.clone().any(|(_, blind)| blind.is_none()) {

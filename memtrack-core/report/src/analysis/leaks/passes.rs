@@ -45,7 +45,7 @@ pub(super) fn no_step_has_ended(
         }
         out_of_memory = false;
         let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
-        // The phase of allocations without a stack is unknown.
+        // The phase of allocations that have neither a scope nor a stack is unknown.
         if scope.is_none() && stack.is_none() {
             continue;
         }
@@ -67,7 +67,8 @@ pub(super) fn no_step_has_ended(
     if runs.windows(2).any(step_ended) {
         return false;
     }
-    // If the same line runs before several passes, the passes are a loop over batches or requests.
+    // If the same line runs before several passes, the program loops over batches or requests, so earlier passes have
+    // ended.
     let mut before = HashSet::new();
     let begins = runs.windows(2).filter(|pair| pair[0].phase.is_none() && is(&pair[1], Phase::Forward));
     if begins.map(|pair| pair[0].last).any(|stack| !before.insert(stack)) {

@@ -301,8 +301,8 @@ fn find_entries(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();
     for row in 0..events.len() {
-        // PyTorch's files have no threads, and they contain the traces of their devices one after another. In these
-        // files, events without a stack do not show the phase.
+        // PyTorch's files have no threads and contain the traces of their devices one after another, so devices are
+        // distinguished as well. In these files, events without a scope or stack do not show the phase and are skipped.
         let (scope, stack) = (events.scope[row], events.stack[row]);
         // Without times, moments on two devices cannot be compared.
         if !moment.are_times && !devices.contains(&events.device[row]) {

@@ -59,7 +59,8 @@ pub(super) fn find_leaks(
     }
     notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));
     let mut devices: Vec<DeviceLeaks> = devices.iter().map(of_device).collect();
-    // In an incomplete recording, the memory left at the end is the memory left after the last event.
+    // In an incomplete recording, later events are missing, so these numbers are only lower bounds on the memory left at
+    // the end.
     let complete = snapshot.meta.complete;
     for device in &mut devices {
         for amount in [&mut device.leaked, &mut device.alive] {

@@ -391,7 +391,7 @@ fn find_device_leaks(snaps: &[ReducedSnapshot], name: &str, options: &LeakOption
             continue;
         }
         left[one.group].add(one.size_bytes, one.weight);
-        // Blocks in the first snapshot are older than the series.
+        // Blocks in the first snapshot are older than the series, so they do not count as new.
         if one.born > 0 {
             never_freed[one.group].add(one.size_bytes, one.weight);
         }

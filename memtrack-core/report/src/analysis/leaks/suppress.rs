@@ -9,7 +9,7 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Patterns for functions and files whose blocks are left out.
+/// Patterns for functions and files whose blocks are left out of the leak report.
 ///
 /// Each glob is compared with the function paths and files of all frames in a stack; `*` matches any characters. A glob
 /// can start at any module or folder. If it names a module or folder, it matches everything below that.

@@ -152,7 +152,7 @@ impl LeakReport {
                 let periods = self.format_periods();
                 let heading = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
-                    // Memory that the steps left behind but the program's shutdown freed was freed in the end.
+                    // The program's shutdown freed memory that the steps had left behind, so it was not `never freed`.
                     _ if device.leaks.iter().any(|leak| leak.freed_later.blocks > 0) => {
                         format!("not freed while the steps ran, and more after each of {periods}")
                     }

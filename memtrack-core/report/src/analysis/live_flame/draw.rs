@@ -53,7 +53,7 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
     // Truncate names on the right, because they differ at the start, in the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // The rectangles have already been selected.
+    // The tree contains only rectangles that should be drawn, however narrow they are.
     options.min_width = 0.0;
     let mut lines = tree.format_lines();
     halve_numbers(&mut lines);

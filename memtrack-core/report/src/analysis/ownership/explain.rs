@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct Explanation {
     /// The owner, the rule and the frame itself, for each frame, innermost first.
     pub frames: Vec<(Owner, String, Frame)>,
-    /// The line and the called function that reports name for the stack.
+    /// The line and the called function by which reports describe the stack.
     pub owned: StackOwner,
 }
 
@@ -45,7 +45,7 @@ impl Rules {
 }
 
 impl Explanation {
-    /// Returns one line of about `width` characters per frame, with `>` before the frame that reports name.
+    /// Returns one line of about `width` characters per frame, with `>` before the frame that is shown in reports.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let named = self.frames.iter().position(|(owner, ..)| *owner == Owner::Mine);
         let line = |(place, (owner, rule, frame)): (usize, &(Owner, String, Frame))| {

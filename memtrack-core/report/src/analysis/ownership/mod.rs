@@ -7,8 +7,10 @@
 //! [`Rules::owner`]; `--explain` prints the rule that determined each owner.
 //!
 //! **Who owns a native function without a source file?** The user does, but only in stacks without Python frames,
-//! because Python libraries are full of such functions. Globs are matched by the same code as operator patterns, and
-//! the command reads `memtrack.toml` (with the `toml` crate), so this package needs no further dependency.
+//! because Python libraries are full of such functions.
+//!
+//! This module needs no further dependency: globs are matched by the same code as operator patterns, and `memtrack.toml`
+//! is read by the `memtrack` command (with the `toml` crate).
 
 mod binaries;
 mod explain;
@@ -183,7 +185,8 @@ impl Rules {
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the user's glob that takes precedence for functions in a binary whose sources match no glob.
+    /// Returns the user's glob that takes precedence for a binary. It applies only to functions for which
+    /// [`Self::rule_of_function`] finds no glob.
     fn rule_of_binary(&self, binary: &FrameBinary<'_>, file: &str) -> Option<&UserGlob> {
         let matching = self.globs.iter().filter(|own| binary.matches_glob(&own.glob, file));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))

@@ -4,7 +4,7 @@
 
 use super::Owner::{self, Framework, Noise};
 
-/// Python functions that only forward a call, by file.
+/// Functions of one Python file that only forward a call.
 pub(super) struct PythonNoise {
     pub(super) path: &'static str,
     pub(super) functions: &'static [&'static str],
@@ -70,7 +70,8 @@ pub(super) const PYTHON_PATHS: &[(&str, Owner, &str)] = &[
     ("*conda*/envs/*/lib", Framework, "a conda environment"),
     ("*conda3/lib", Framework, "a conda environment"),
     ("/opt/conda/lib", Framework, "a conda environment"),
-    // Builds from source, containers, and PyTorch's profiler, whose paths start below the packages folder.
+    // PyTorch as built from source, as found in containers, and as named by PyTorch's profiler, whose paths start below
+    // the packages folder.
     ("*/pytorch/torch", Framework, "PyTorch's sources"),
     ("/opt/pytorch", Framework, "PyTorch's sources"),
     ("torch/nn/modules", Framework, "PyTorch"),

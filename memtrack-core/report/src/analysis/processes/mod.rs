@@ -35,7 +35,7 @@ pub struct Processes {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Process {
-    /// The process.
+    /// The process's row in the file's table of processes.
     pub row: ProcessRow,
     /// Whether reports are about this process unless another one is chosen.
     pub is_main: bool,
@@ -116,7 +116,8 @@ impl Processes {
         for (device, earlier) in together.iter_mut().zip(&earlier) {
             let error = &mut device.peak_error;
             if earlier.peak_error.low < error.low {
-                // The peak depends on when exactly processes ended.
+                // The peak would be lower if processes ended when they were last seen, so it depends on the exact times of the
+                // ends.
                 *error = Estimate::between(earlier.peak_error.low, error.high);
             }
             // The peaks of the single processes narrow the estimate for all of them.
@@ -124,7 +125,8 @@ impl Processes {
                 *error = error.at_most(most).at_least(least);
             }
             if error.relative_error() > MAX_ERROR && error.low > 0.0 {
-                // Both ends are shown: the lower one may be the peak of a single process.
+                // Such an estimate would be shown as an upper bound. Show both ends of the interval instead, because the lower
+                // one may be the peak of a single process.
                 *error = Estimate::between(error.low, error.high);
             }
             *error = error.with_completeness(is_whole);
@@ -306,7 +308,7 @@ fn memory_of(snapshot: &Snapshot, clock: &Clock, begun: u64) -> Vec<DeviceMemory
 fn end_when_last_seen(merged: &mut Snapshot, rows: &[ProcessRow]) {
     let rows: BTreeMap<u64, &ProcessRow> = rows.iter().map(|row| (row.number.into(), row)).collect();
     for at in 0..merged.events.len() {
-        // The frees of the blocks that a process held at its end belong to no thread.
+        // The events that free the blocks that a process still held at its end belong to no thread.
         if merged.events.thread[at].is_none()
             && let Some(row) = rows.get(&(merged.events.address[at] >> 48))
             && merged.events.ticks[at] == row.ended_ticks

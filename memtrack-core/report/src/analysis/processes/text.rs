@@ -11,7 +11,7 @@ use std::fmt::{self, Write};
 
 /// Processes with a smaller share of the peak of all processes are summarized in one line.
 const MIN_SHARE: f64 = 0.01;
-/// The maximum number of programs that this line names.
+/// The maximum number of programs to name in the line about small processes.
 const MAX_NAMES: usize = 6;
 /// The maximum number of spaces before a command line. Deeper processes are not indented further.
 const MAX_INDENT: usize = 12;

@@ -111,7 +111,7 @@ pub struct EndDigest {
     pub error: Estimate,
     /// The number of live blocks, where each sampled block counts as the number of blocks that it represents.
     pub blocks: u64,
-    /// Allocated bytes, rounded; `None` if the file has none.
+    /// The bytes of live blocks as rounded by the allocator; `None` if the file does not contain them.
     pub allocated_bytes: Option<u64>,
     /// Reserved bytes; `None` if the file has none.
     pub reserved_bytes: Option<u64>,
@@ -125,7 +125,7 @@ pub struct OutOfMemoryDigest {
     pub event: usize,
     /// The time in seconds; `None` if the file does not record it.
     pub seconds: Option<f64>,
-    /// Bytes that were requested.
+    /// The bytes of the request that failed.
     pub requested_bytes: u64,
     /// Bytes that were free on the device, if known.
     pub device_free_bytes: Option<u64>,
@@ -159,7 +159,7 @@ pub struct StepDigest {
     pub end_seconds: Option<f64>,
     /// The most requested bytes that were live during the step, including bytes allocated before it.
     pub peak_requested_bytes: u64,
-    /// The most bytes that were reserved during the step; `None` if the file has none.
+    /// The most bytes that were reserved during the step; `None` if the file has no reserved bytes.
     pub peak_reserved_bytes: Option<u64>,
     /// Requested bytes that were live when the step ended.
     pub end_requested_bytes: u64,
@@ -174,8 +174,8 @@ pub struct Timeline {
     pub begin_seconds: f64,
     /// The length of a bin in the same unit; 0 if all events have the same time, in which case there is a single bin.
     pub bin_seconds: f64,
-    /// Requested bytes.
+    /// For each bin, the most requested bytes that were live.
     pub requested_bytes: Vec<u64>,
-    /// Reserved bytes; `None` if the file has none.
+    /// For each bin, the most bytes that were reserved; `None` if the file has no reserved bytes.
     pub reserved_bytes: Option<Vec<u64>>,
 }

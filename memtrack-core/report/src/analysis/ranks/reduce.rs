@@ -284,7 +284,7 @@ fn find_ooms(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {
     .collect()
 }
 
-/// Groups the blocks that were `live` at some moment, largest group first.
+/// Groups `live`, the blocks that were live at a given moment, and returns the largest group first.
 fn group_blocks(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -297,11 +297,11 @@ fn group_blocks(
     let top = TopOptions::new()
         .rules(options.rules.clone())
         .patterns(options.patterns.clone())
-        // The stack that frees a block of unknown origin depends on when the trace ends, and ranks do not all end at
-        // the same time.
+        // Do not group blocks of unknown origin by the stack that frees them: it depends on when the trace ends, and
+        // ranks do not all end at the same time.
         .prepare_for_matching();
-    // The other lifetimes are needed only to determine whose stacks the frees carry, and this matters only if some
-    // blocks are known just from their frees.
+    // The lifetimes of other blocks are needed only to determine whether frees carry their own stacks or those of the
+    // allocations. This matters only if some live blocks are known just from their frees.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
     for lifetime in live {

@@ -41,7 +41,7 @@ pub(super) fn find_differences(
     member: (usize, usize),
     measure: Measure,
 ) -> Vec<Difference> {
-    // Memory is reserved for blocks, so the blocks at the peak explain most of it.
+    // Memory is reserved for blocks, so the blocks at the peak explain most of the reserved memory.
     let measure = if measure == Measure::Reserved { Measure::Peak } else { measure };
     let groups = |&(rank, at): &(usize, usize)| measure.groups(&ranks[rank].devices[at]);
     let Some(own) = groups(&member) else { return Vec::new() };

@@ -22,9 +22,9 @@ pub const WIDTH: u32 = 960;
 /// The height of a figure in pixels, at scale 1.
 pub const HEIGHT: u32 = 420;
 
-/// The space around the figure.
+/// The width of the empty border around the figure, in pixels at scale 1.
 const MARGIN: i32 = 16;
-/// The height of a legend line.
+/// The height of a legend line, in pixels at scale 1.
 const LEGEND_LINE_HEIGHT: i32 = 22;
 /// The maximum number of legend lines. Markers that do not fit in the legend still have their lines in the plot.
 const MAX_LEGEND_LINES: i32 = 3;
@@ -33,7 +33,7 @@ const MORE_TEXT_WIDTH: i32 = 130;
 /// The minimum average distance between marker lines, in pixels. If the lines would be closer together, they would hide
 /// the series, so the markers become ticks above the plot.
 const MIN_LINE_DISTANCE: usize = 12;
-/// The height of a marker tick. Each marker name has its own row of ticks.
+/// The height of a marker tick, in pixels at scale 1. Each marker name has its own row of ticks.
 const TICK_HEIGHT: i32 = 7;
 /// The maximum number of tick rows; any further names share the last row.
 const MAX_TICK_ROWS: usize = 4;

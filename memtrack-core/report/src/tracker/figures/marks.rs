@@ -1,5 +1,5 @@
-//! The markers of a run as shown in a figure. There is one entry per name, with all positions at which a marker of that
-//! name was set, for any number of steps.
+//! The markers of a run as shown in a figure. However often markers of the same name were set, there is a single entry
+//! for the name, with all of their positions.
 
 use super::palette;
 use crate::tracker::TrackerStats;

@@ -8,7 +8,7 @@ use crate::analysis::ranks::memory::RanksMemory;
 use memtrack_model::units::{counted, human_count};
 use std::collections::BTreeSet;
 
-/// With fewer steps than this, time is more informative.
+/// With fewer steps than this, columns that are spans of time are more informative than steps.
 const MIN_STEPS: usize = 4;
 /// Clocks agree if the time that all files together cover, by these clocks, is at most this many times the duration of
 /// the longest file.
@@ -207,7 +207,7 @@ impl Cutter {
             begin.saturating_sub(first) as f64 / 1e9 + duration_seconds(device)
         };
         let whole = begins.iter().zip(members()).map(end).fold(0.0, f64::max);
-        // Files that all start at the same moment do not contain real clock times, because those were replaced.
+        // If all files start at the same moment, their clock times are not real but were replaced, e.g. by scrubbing.
         let agree = begins.iter().any(|&begin| begin - first > MIN_START_SPREAD_NS)
             && whole <= MAX_CLOCK_SPAN * longest;
         let seconds = if agree { whole } else { longest } / columns as f64;
@@ -255,7 +255,8 @@ impl Cutter {
     }
 }
 
-/// Adds bins that start at `begin` and last for `long` (both in columns) to the columns that they overlap.
+/// Adds bins to the columns that they overlap. The first bin starts at `begin`, and all bins together last for `long`;
+/// both are measured in columns.
 fn add_bins(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
     let last = cells.len() - 1;
     // If all events in all files have the same time, columns have no length.

@@ -15,11 +15,12 @@ pub struct RankHistory {
     pub rank: usize,
     /// Whether the rank holds more, rather than less, than the others.
     pub is_more: bool,
-    /// The rank's requested bytes in each column.
+    /// The rank's requested bytes in each column; `None` where the rank has no value.
     pub bytes: Vec<Option<u64>>,
-    /// The number of columns in which the rank is an outlier by the rule, in that direction.
+    /// The number of columns in which the rank is an outlier by the [rule](crate::analysis::ranks::rule), in the direction
+    /// that [`Self::is_more`] states.
     pub odd_columns: usize,
-    /// The first of those columns.
+    /// The first of the columns that [`Self::odd_columns`] counts.
     pub first_odd: Option<usize>,
     /// The column from which the rank is an outlier until the end; `None` if it is not an outlier at the end.
     pub since: Option<usize>,

@@ -35,7 +35,8 @@ pub struct HeatMap {
     pub columns: HeatColumns,
     /// The distribution of the ranks' bytes in each column; `None` if no rank has a value there.
     pub distributions: Vec<Option<Distribution>>,
-    /// For each column, the fewest and the most bytes of those ranks that are not outliers in their peak or end.
+    /// For each column, the fewest and the most bytes of those ranks that are not outliers in their peak or end; `None` if
+    /// no such rank has a value there.
     pub usual: Vec<Option<(u64, u64)>>,
     /// The rows, in the order of the ranks.
     pub rows: Vec<HeatRow>,
@@ -43,7 +44,7 @@ pub struct HeatMap {
     pub ranks_per_row: usize,
     /// The most bytes in any cell.
     pub most: u64,
-    /// The largest distance of any cell from its column's median.
+    /// The largest distance of any cell from its column's median, in bytes.
     pub furthest_off: u64,
     /// The ranks that are outliers in their peak or end, starting with the rank furthest from the median.
     pub histories: Vec<RankHistory>,
@@ -83,7 +84,7 @@ impl HeatMap {
             cutter.cut(&ranks[rank], &ranks[rank].devices[at], &mut series);
         }
         let distributions = column_distributions(&series, width);
-        // If blocks were sampled, only the errors of the peak and the end are known.
+        // If blocks were sampled, only the errors of the peak and the end are known, so no column of the rank is judged.
         let is_exact = |&(rank, at): &(usize, usize)| ranks[rank].devices[at].peak.error.is_exact();
         let exact: Vec<bool> = members.iter().map(is_exact).collect();
         let cells = Cells { series: &series, width, distributions: &distributions, exact: &exact };

@@ -7,8 +7,8 @@ use memtrack_model::snapshot::Since;
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A rank that had `mib` live in equal spans of time that last for `seconds` in total and, if it has steps, in its
-/// steps.
+/// A rank with one value of live memory, in MiB, for each of several equal spans of time, which last for `seconds` in
+/// total. If the rank has steps, its steps have the same values.
 struct Rank {
     number: u64,
     mib: Vec<u64>,
