@@ -176,7 +176,7 @@ impl<'a> Usage<'a> {
         self.groups.iter().map(|group| group.device).collect()
     }
 
-    /// Formats a title from `what`, the device or the number of devices, and the totals.
+    /// Formats a title that consists of `what`, the device (or the number of devices) and the totals.
     pub fn title(&self, what: &str) -> String {
         let devices = self.devices();
         let of = match devices.len() {

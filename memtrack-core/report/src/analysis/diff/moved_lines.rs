@@ -22,7 +22,8 @@ pub(super) struct Functions {
     lines: HashMap<(String, String), BTreeSet<u32>>,
 }
 
-/// A function, as a number shared by both files, and its line in the later file; the line is 0 if it is unknown.
+/// A function and one of its lines. The function has the same number in both files. The line is numbered as in the later
+/// file, and 0 if it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FunctionLine {
     function: u32,

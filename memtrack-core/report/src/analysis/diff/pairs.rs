@@ -21,7 +21,7 @@ enum Key<'a> {
     Stack(Vec<FunctionLine>),
 }
 
-/// A group whose name contains line numbers: those numbers, the name, and the group itself.
+/// A group whose name contains line numbers: the line numbers, the name, and the group itself.
 type GroupWithLines<'a> = (Vec<u32>, &'a str, &'a Group);
 
 /// Groups that match: first those in the earlier file, then those in the later file.

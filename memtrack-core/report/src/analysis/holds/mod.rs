@@ -62,7 +62,7 @@ pub enum HeldAt {
     Cut,
 }
 
-/// A moment since which growth is counted.
+/// The moment from which growth is counted, such as the last dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Marker {
@@ -89,7 +89,7 @@ pub struct HoldsQuery {
     pub at: HeldAt,
     /// The request that failed, if memory has just run out.
     pub refused: Option<OutOfMemory>,
-    /// The moment since which growth is counted if the program has no marks
+    /// The moment from which growth is counted if the program has no marks
     /// ([`Marks`](memtrack_model::snapshot::Marks)); `None` means the halfway point.
     pub marker: Option<Marker>,
     /// The time limit for symbolizing functions; `None` means no limit. A lookup in progress is not interrupted, and
@@ -206,18 +206,18 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Growth {
-    /// The name of the moment since which growth is counted: `the last dump`, `the last mark "step"` or
+    /// The name of the moment from which growth is counted: `the last dump`, `the last mark "step"` or
     /// `the halfway point`.
     pub since: String,
     /// The time in seconds from that moment to the one that the report describes.
     pub seconds: f64,
-    /// The requested bytes that were allocated since then.
+    /// The requested bytes that were allocated since that moment and are still held.
     pub allocated_bytes: u64,
-    /// The number of blocks that were allocated since then.
+    /// The number of blocks that were allocated since that moment and are still held.
     pub count: u64,
     /// The line that contributed most to the growth, and the bytes that it allocated.
     pub most: Option<(String, u64)>,
-    /// Whether that moment is the middle of the whole recording, chosen because the program has no marks.
+    /// Whether growth is counted from the middle of the whole recording, because the program has no marks.
     pub(crate) since_midpoint: bool,
     pub(crate) error: Estimate,
     pub(crate) most_error: Estimate,
@@ -357,7 +357,7 @@ impl WhoHolds {
 }
 
 /// Formats the report for a program's log: for the device on which `refused` failed or, if it is `None`, for all
-/// devices. The text is either empty or consists of complete lines. `since` is the moment since which growth is
+/// devices. The text is either empty or consists of complete lines. `since` is the moment from which growth is
 /// counted, as its ticks and its name.
 pub fn log_text(
     snapshot: &Snapshot,
@@ -448,7 +448,7 @@ fn locate_moment(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all:
     HeldMoment { row, is_end, ticks, has_reserved_bytes: has_reserved_bytes(snapshot, device) }
 }
 
-/// Returns the moment since which growth is counted.
+/// Returns the moment from which growth is counted.
 fn find_marker(
     snapshot: &Snapshot,
     query: &HoldsQuery,

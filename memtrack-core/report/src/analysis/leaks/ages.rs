@@ -1,4 +1,4 @@
-//! The lifetimes of a group's blocks: the 99th percentile for freed blocks, and the age at the end for all others.
+//! The lifetimes of a group's blocks: the 99th percentile for freed blocks, and the age at the end for all other blocks.
 //! Times are kept in histograms whose buckets grow by a fifth, so that a group takes 3 KB regardless of its number of
 //! blocks.
 
@@ -31,7 +31,7 @@ pub struct Age {
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
     freed: Box<[f32; BUCKET_COUNT]>,
-    /// The number of blocks in each bucket, and their bytes.
+    /// For each bucket, the number and the bytes of the blocks that were never freed.
     alive: Box<[[f32; 2]; BUCKET_COUNT]>,
 }
 

@@ -54,7 +54,8 @@ pub(super) struct JudgedPeriods {
     pub(super) end: u64,
     /// The length of one tick; `None` if the file does not record times.
     pub(super) seconds_per_tick: Option<f64>,
-    /// Whether the periods lie between snapshots. A group then has one more known state than there are periods.
+    /// Whether each period lasts from one snapshot to the next. A group's memory is then known at one more moment than there
+    /// are periods.
     pub(super) between_snapshots: bool,
 }
 

@@ -72,8 +72,9 @@ pub(super) struct Survivors<'a> {
     allocated: Vec<BlockSums>,
     left: Vec<BlockSums>,
     by_group: HashMap<(u32, u32), BlockSums, foldhash::fast::RandomState>,
-    /// The memory of each group that the last whole interval left behind and that was freed later. A further interval
-    /// would have freed this memory as well, unless the group also left memory behind in the previous interval.
+    /// For each group, the memory that the last whole interval left behind and that was freed later. It counts as left
+    /// behind only if the group also left memory behind in the interval before the last. Otherwise, a further interval
+    /// would probably have freed it.
     freed_after_last: HashMap<u32, BlockSums, foldhash::fast::RandomState>,
 }
 

@@ -1,5 +1,5 @@
-//! The processes of a run: the peak, the allocations and the end of each process, and the peak of all processes together. The
-//! memory limit of a container applies to the latter.
+//! The processes of a run: the peak, the allocations and the end of each process, and the peak of all processes together, to
+//! which the memory limit of a container applies.
 
 mod text;
 

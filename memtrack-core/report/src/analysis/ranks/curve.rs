@@ -14,9 +14,9 @@ const NONE: u32 = u32::MAX;
 /// A device's memory over time.
 #[derive(Debug, PartialEq)]
 pub(super) struct Curve {
-    /// Requested bytes that were live.
+    /// The levels of the requested bytes that were live.
     pub(super) requested: Levels,
-    /// Reserved bytes; `None` if the file has none.
+    /// The levels of the reserved bytes; `None` if the file has no reserved bytes.
     pub(super) reserved: Option<Levels>,
 }
 

@@ -175,7 +175,7 @@ fn decimal_places(seconds: f64) -> usize {
 /// The columns, and the data needed to assign a rank's memory to them.
 pub(super) struct Cutter {
     pub(super) columns: HeatColumns,
-    /// The numbers of all steps.
+    /// The numbers of all steps; empty unless the columns are steps.
     numbers: Vec<u64>,
     /// The first event of any rank, in nanoseconds since the Unix epoch; `None` unless the ranks' clocks agree.
     begin_ns: Option<u64>,

@@ -4,7 +4,8 @@ use super::{Cells, HeatColumns, NONE};
 use crate::analysis::ranks::memory::Outlier;
 use memtrack_model::units::human_count;
 
-/// A rank counts as an outlier without interruption if it is usual in at most one of this many consecutive columns.
+/// A gap between columns in which a rank is an outlier is ignored if it has at most one column for each of this many
+/// columns in the heat map.
 const MIN_COLUMNS_PER_GAP: usize = 64;
 
 /// An outlier's memory over time.
@@ -27,7 +28,7 @@ pub struct RankHistory {
 }
 
 impl Cells<'_> {
-    /// Returns the history of the rank at `member`.
+    /// Returns the history of the rank with index `member` in the memory's list of members.
     pub(super) fn rank_history(&self, member: usize, outlier: &Outlier) -> RankHistory {
         let own = self.series_of(member);
         let is_more = outlier.by() > 0;
