@@ -11,7 +11,7 @@ pub(super) const EMPTY: u8 = 0;
 const EQUAL: u8 = 1;
 /// The number of shades for each of the four kinds of difference: above or below the median, of an outlier or not.
 const SHADES: u8 = 63;
-/// The factor by which the differences of ranks that are not outliers are paler than those of outliers.
+/// The factor on the opacity of ranks that are not outliers, which makes them paler than outliers.
 const USUAL_OPACITY: f64 = 0.35;
 /// The exponent that makes the opacity grow with the difference so that small differences are visible too.
 const OPACITY_EXPONENT: f64 = 0.6;
