@@ -8,10 +8,11 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
 use std::collections::HashMap;
 
-/// The kind of a band that is a profiler range.
+/// The value in the column `kind` for a band that is a profiler range. The smaller values are those of [`ScopeKind`].
 const PROFILER_KIND: u64 = 5;
 
-/// The maximum number of markers on a page. A training run has two for each step.
+/// The maximum number of markers for a device. A marker shows where a forward pass, a backward pass or an optimizer
+/// step starts, so a training run has a few for each step.
 const MAX_MARKERS: usize = 10_000;
 
 /// The maximum number of nested profiler ranges. Ranges that are nested more deeply are omitted.
@@ -37,7 +38,7 @@ struct OpenScope {
 #[derive(Default)]
 struct OpenScopes {
     open: Vec<OpenScope>,
-    /// The thread's last event so far.
+    /// The thread's latest event so far, as its index in the device's trace.
     last: u32,
 }
 
@@ -66,7 +67,8 @@ impl Bands {
         bands
     }
 
-    /// Enters `scope` on a thread. The scopes that the thread has left end with the thread's last event so far.
+    /// Makes `scope` the innermost open scope of a thread. Open scopes that do not contain it end with the thread's
+    /// previous event.
     fn enter(
         &mut self,
         snapshot: &Snapshot,
@@ -119,7 +121,8 @@ impl Bands {
         }
     }
 
-    /// Adds the profiler's ranges for `device`. The events in a range are found by their times.
+    /// Adds the profiler's ranges for `device`. A range has only a start and an end time, so its events are found by
+    /// their times.
     pub(crate) fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -153,7 +156,8 @@ impl Bands {
             match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
                 b"START" if open.len() < MAX_DEPTH => open.push((name, time)),
                 b"END" => {
-                    // Ranges from different threads need not be nested.
+                    // Ranges from different threads need not be nested, so the one that ends here need not be the
+                    // innermost.
                     let Some(depth) = open.iter().rposition(|(known, _)| *known == name) else { continue };
                     let (_, begin) = open.remove(depth);
                     let from = times.partition_point(|&at| at < begin);

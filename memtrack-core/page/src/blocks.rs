@@ -27,15 +27,15 @@ pub(crate) struct BlockLifetime {
     pub(crate) start: Option<u32>,
     /// The event that freed the block, or `None` if it is live at the end.
     pub(crate) end: Option<u32>,
-    /// Whether the block's free is pending when its lifetime ends.
+    /// Whether the block's free is pending (requested but not completed) just before the lifetime ends.
     pub(crate) ends_pending: bool,
-    /// The event that requested the pending free.
+    /// The event that requested the pending free, or `None` if no free is pending or the request is not in the trace.
     pub(crate) request: Option<u32>,
     /// The block's size in bytes, or the number of bytes that a sampled block represents.
     pub(crate) bytes: u64,
     /// The block's first address.
     pub(crate) address: u64,
-    /// The stack that allocated the block.
+    /// The stack that allocated the block or, with [`ONLY_FREED`], the stack that freed it.
     pub(crate) stack: StackId,
     /// The raw handle of the block's stream.
     pub(crate) stream: u64,
@@ -46,21 +46,23 @@ pub(crate) struct BlockLifetime {
 }
 
 impl BlockLifetime {
-    /// Returns the event from which the block's free is pending, or `None` if it is never pending.
+    /// Returns the event from which the block's free is pending, or `None` if it is never pending. If the request is
+    /// not in the trace, this is the start of the lifetime, or -1 if the block is older than the trace.
     pub(crate) fn pending_from(&self) -> Option<i64> {
         let start = self.start.map_or(-1, i64::from);
         self.ends_pending.then(|| self.request.map_or(start, i64::from))
     }
 }
 
-/// A device's blocks in the order in which a picture stacks them, and the block of each event.
+/// A device's blocks in the order in which the page's pictures stack them, and the block of each event.
 pub(crate) struct BlockLifetimes {
     pub(crate) lifetimes: Vec<BlockLifetime>,
-    /// For each event, the block that it allocates or frees, or whose free it requests.
+    /// For each event, the index of the block that it allocates or frees, or whose free it requests; [`NONE`] if there
+    /// is no such block.
     pub(crate) of_event: Vec<u32>,
 }
 
-/// Returns the blocks of `device`, whose events are `rows` of the snapshot.
+/// Returns the blocks of `device`. The device's events are `rows` of the snapshot's event table.
 pub(crate) fn find_lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> BlockLifetimes {
     let mut builder = LifetimeBuilder { snapshot, found: Vec::new(), live: HashMap::default() };
     for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
@@ -125,7 +127,7 @@ impl LifetimeBuilder<'_> {
         match self.snapshot.events.action[row] {
             Action::Alloc => {
                 // If no block is live at this address after the allocation, the allocated block was freed at an unknown
-                // time before the next event at the address.
+                // time before the next event at the address. Such a block is not shown.
                 let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
                 let events = &self.snapshot.events;
@@ -139,8 +141,8 @@ impl LifetimeBuilder<'_> {
                 number
             }
             action @ (Action::FreeCompleted | Action::Free) => {
-                // If a block is live at this address after the free, but its allocation is not in the trace, its
-                // lifetime starts here.
+                // If another block is live at this address after the free, that block's allocation is not in the trace,
+                // so its lifetime starts here.
                 let number = self.add_freed(event, row, action == Action::FreeCompleted);
                 if let Some(after) = self.live.insert(address, number) {
                     self.found[after as usize].start = Some(event);
@@ -156,7 +158,8 @@ impl LifetimeBuilder<'_> {
                     }
                     number
                 }
-                // The completion of the free is not in the trace, and the block is not live after the request.
+                // The block is not live after the request, so the free completed, but the completion is not in the
+                // trace.
                 None => {
                     let number = self.add_freed(event, row, false);
                     self.live.insert(address, number);
@@ -204,7 +207,7 @@ mod tests {
     fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> (Snapshot, Vec<u32>) {
         let mut snapshot = Snapshot::default();
         for (place, &(action, address)) in events.iter().enumerate() {
-            // The sizes differ, so that a wrong pairing is detected.
+            // All sizes differ, so that pairing a free with the wrong allocation is detected.
             let size_bytes = 100 + place as u64;
             snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
         }

@@ -19,7 +19,7 @@ pub(crate) enum Code {
     Text,
 }
 
-/// The head's description of a column.
+/// The description of a column in the page's head.
 #[derive(Debug, Serialize)]
 pub(crate) struct Column {
     name: &'static str,

@@ -155,7 +155,7 @@ impl DeviceTables<'_> {
     ) -> Option<DeviceHead> {
         let is_heap = self.snapshot.is_heap(self.id);
         let BlockLifetimes { lifetimes, of_event } = find_lifetimes(self.snapshot, self.id, self.rows);
-        // A heap reserves nothing. In PyTorch's format, its segments are its blocks.
+        // A heap reserves nothing. In PyTorch's format, its segments only repeat its blocks.
         let pieces = if is_heap { Vec::new() } else { find_pieces(self.snapshot, self.id, self.rows) };
         if self.rows.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
             return None;
@@ -215,7 +215,8 @@ impl DeviceTables<'_> {
         })
     }
 
-    /// Returns the sentence about allocations that contradict the rest of the file, if there are any.
+    /// Returns the sentence about blocks that were allocated in the trace but are neither freed in it nor live at its
+    /// end, or `None` if there are none.
     fn format_contradiction(&self, of_event: &[u32]) -> Option<Sentence> {
         let (mut blocks, mut bytes) = (0, 0u64);
         for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
@@ -448,7 +449,7 @@ impl DeviceTables<'_> {
     }
 
     /// Returns, for each event, the address and size of the block or piece that starts, becomes pending or ends at the
-    /// event, or `None` if several do or none does.
+    /// event, or `None` unless exactly one block or piece does.
     fn sizes_by_event(&self, lifetimes: &[BlockLifetime], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
         let mut sizes_by_event: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
         let mut add = |event: Option<u32>, what: (u64, u64)| {
@@ -478,7 +479,8 @@ fn encode_start(event: Option<u32>) -> u64 {
     event.map_or(u64::MAX, u64::from)
 }
 
-/// Encodes the number of events for which a block or piece lives, or 0 if it is live at the end.
+/// Encodes the number of events from the start to the end of a block or piece, or 0 if it is live at the end. The start
+/// of one that is older than the trace counts as -1.
 fn encode_life(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
 }

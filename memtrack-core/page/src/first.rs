@@ -18,7 +18,7 @@ const RESERVED_PEAK_TITLE: &str = "Reserved peak";
 /// The title of the line about the categories at the peak.
 pub(crate) const BY_CATEGORY_TITLE: &str = "Peak by category";
 
-/// Returns the sentences about a device, whose events are `rows` of the snapshot.
+/// Returns the sentences about a device. The device's events are `rows` of the snapshot's event table.
 pub(crate) fn build_sentences(
     summary: &DeviceSummary,
     snapshot: &Snapshot,
@@ -59,8 +59,8 @@ pub(crate) fn build_sentences(
             _ => None,
         };
         let is_peak = title == "Peak";
-        // The line about the reserved peak needs a title of its own, because the groups come between it and the line
-        // about the peak.
+        // The line about the reserved peak needs a title of its own, because the sentences about the largest groups are
+        // inserted between it and the line about the peak.
         let title = if about == "Peak" && title.is_empty() { RESERVED_PEAK_TITLE.to_owned() } else { title };
         sentences.push(Sentence { title, text, show });
         if is_peak {
@@ -132,7 +132,8 @@ fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
     }
 }
 
-/// Changes the verb of a phrase about one block to the plural unless `blocks` is 1.
+/// Changes the verb of a phrase from the singular to the plural unless `blocks`, the number of blocks that the phrase
+/// describes, is 1.
 fn to_plural(origin: String, blocks: u64) -> String {
     if blocks == 1 {
         return origin;

@@ -100,7 +100,8 @@ impl Sections {
     }
 }
 
-/// A head, along with the fields that depend on how the page is written.
+/// A page's head, along with the fields that depend on whether the page contains its tables or requests them from a
+/// server.
 #[derive(Serialize)]
 pub(crate) struct PageHead<'a> {
     #[serde(flatten)]

@@ -17,7 +17,8 @@ pub(crate) struct DeviceCategories {
 }
 
 impl DeviceCategories {
-    /// Returns the categories of `lifetimes` on a device whose events are `rows` of the snapshot.
+    /// Returns the categories of `lifetimes`, the blocks of a device. The device's events are `rows` of the snapshot's
+    /// event table.
     pub(crate) fn of(
         found: &InferredCategories,
         snapshot: &Snapshot,
@@ -51,8 +52,8 @@ impl DeviceCategories {
         device
     }
 
-    /// Returns the sentence about the categories at the peak, if they cover more than half of the memory that is live
-    /// then. `events` is the number of events on the device.
+    /// Returns the sentence about the categories at the peak, or `None` unless the categories cover more than half of
+    /// the memory that is live at the peak. `events` is the number of events on the device.
     pub(crate) fn peak_sentence(&self, lifetimes: &[BlockLifetime], events: usize) -> Option<Sentence> {
         let mut changes = vec![0i128; events + 1];
         for life in lifetimes {
@@ -88,7 +89,7 @@ impl DeviceCategories {
             order.iter().map(|&place| part(&self.names[place - 1], bytes[place])).collect();
         parts.extend((bytes[0] > 0).then(|| part("no category", bytes[0])));
         let show = Some(PageState { view: Some("categories"), event: Some(peak), query: None });
-        // Totals of estimates would have to state their errors.
+        // Totals of estimates would have to state their errors, so the sentence omits them.
         let text = if lifetimes.iter().any(|life| life.flags & ESTIMATE != 0) {
             "inferred from stacks, scopes and the order of events; the file has no categories".to_owned()
         } else {

@@ -1,6 +1,6 @@
 //! Turns a snapshot into a page, which is one HTML file that shows offline what pytorch.org/memory_viz shows.
-//! [`Page::of`] turns a snapshot into tables from which a browser can draw directly. `viewer/` contains the browser's
-//! part, and `viewer/README.md` describes the interface between the two.
+//! [`Page::of`] turns a snapshot into tables from which a browser can draw directly. `viewer/` contains the code that
+//! runs in the browser, and `viewer/README.md` describes the interface between the two.
 //!
 //! The modules:
 //!
@@ -114,8 +114,8 @@ impl Page {
         self
     }
 
-    /// Adds the devices of another process of the same run. Their times count from the start of that process. The names of
-    /// devices must differ: see [`Self::of_process`].
+    /// Adds the devices of another process of the same run. Their times are relative to the start of that process. No
+    /// two devices on the page may have the same name: see [`Self::of_process`].
     #[must_use]
     pub fn with_process(mut self, other: Self) -> Self {
         let offset = self.sections.len();

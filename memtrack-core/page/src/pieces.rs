@@ -1,7 +1,7 @@
 //! Divides reserved memory into pieces. A piece is memory that one event allocated from the driver and that stayed
-//! reserved until it was returned. A segment is one piece, but an expandable segment has a piece for each part that was
-//! mapped at one time. Like blocks, pieces are found by starting with those that are reserved at the end and undoing
-//! the events.
+//! reserved until it was returned. An ordinary segment is one piece, but an expandable segment has a piece for each
+//! part that was mapped by one event. Like blocks, pieces are found by starting with those that are reserved at the end
+//! and undoing the events.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -21,7 +21,7 @@ pub(crate) struct Piece {
     pub(crate) address: u64,
     /// The piece's size in bytes.
     pub(crate) bytes: u64,
-    /// The stack that allocated the piece.
+    /// The stack that allocated the piece or, if only its return is in the trace, the stack that returned it.
     pub(crate) stack: StackId,
     /// The raw handle of the piece's stream.
     pub(crate) stream: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Piece {
 }
 
 /// Returns the pieces of `device`, in the order in which they were allocated. The device's events are `rows` of the
-/// snapshot.
+/// snapshot's event table.
 pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
     let mut reserved = ReservedPieces::default();
     for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
@@ -57,7 +57,8 @@ pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -
                 reserved.record_allocated(range, event, Some(events.stack[row]), expandable);
             }
             Action::SegmentFree | Action::SegmentUnmap => {
-                // If a piece is reserved there after the return, an event that is not in the trace allocated it again.
+                // If a piece is reserved in this range after the return, the event that allocated it is not in the
+                // trace, so it starts here.
                 reserved.record_allocated(range, event, None, expandable);
                 reserved.insert(Piece {
                     start: None,
@@ -88,7 +89,8 @@ struct ReservedPieces {
 impl ReservedPieces {
     fn insert(&mut self, piece: Piece) {
         if piece.bytes > 0 {
-            // Segments in a file may overlap, although real segments cannot. If they do, the last one counts.
+            // Segments in a file may overlap, although real segments cannot. Where they do, the last one replaces the
+            // others.
             self.cut_out(piece.address, piece.bytes);
             self.now.insert(piece.address, piece);
         }

@@ -24,7 +24,7 @@ pub(crate) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Creates the texts of a page that has requested none yet.
+    /// Creates a page's table of texts, before any text has been requested.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
@@ -116,8 +116,8 @@ impl<'a> Texts<'a> {
         columns
     }
 
-    /// Returns, for each stack, the number of the text for its line in the user's code, or of the text that reports
-    /// show instead. A stack without frames has the number 0.
+    /// Returns, for each stack, the number of the text for its line in the user's code. For a stack without such a
+    /// line, this is the text that reports show instead. A stack without frames has the number 0.
     fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
         let with_line = |&frame: &FrameId| {
             let line = u32::try_from(self.snapshot.frames.line(frame)).ok().filter(|&line| line > 0);

@@ -52,15 +52,17 @@ fn encode_png(
     );
     encoder.set_trns(palette.iter().map(|colour| colour[3]).collect::<Vec<u8>>());
     encoder.set_compression(png::Compression::High);
-    // The values are indices into a palette, so the differences between them would not compress any better.
+    // A filter stores differences between neighbouring values. These values are indices into a palette, so their
+    // differences would not compress any better.
     encoder.set_filter(png::Filter::NoFilter);
     encoder.write_header()?.write_image_data(pixels)
 }
 
-/// Returns the bytes of all cells, row by row, packed for the script. The highest values of all cells come first. If
-/// ranks share rows, they are followed by each cell's value that is furthest from the median. An empty cell is 0. Any
-/// other cell is 1 plus the difference from the previous cell in the row, with the sign in the lowest bit. Each number
-/// is a varint with seven bits per byte, lowest bits first, in which all bytes but the last have the highest bit set.
+/// Returns the bytes of all cells, row by row, packed for the script. The first sequence contains the highest value of
+/// each cell. If ranks share rows, a second sequence contains the value of each cell that is furthest from the median.
+/// An empty cell is encoded as 0, and any other cell as 1 plus the difference from the previous cell in the row, with
+/// the sign in the lowest bit. Each number is a varint with seven bits per byte, lowest bits first, in which all bytes
+/// but the last have the highest bit set.
 pub(super) fn pack_cells(heat: &HeatMap) -> String {
     // Writing to memory does not fail.
     STANDARD.encode(deflate(heat).unwrap_or_default())

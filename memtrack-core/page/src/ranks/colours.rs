@@ -5,13 +5,13 @@
 /// Red, green, blue, and opacity.
 pub(super) type Colour = [u8; 4];
 
-/// The index of a cell without memory.
+/// The index in a palette for a cell without memory.
 pub(super) const EMPTY: u8 = 0;
-/// The index of a cell at the median.
+/// The index in the palette for differences of a cell that is equal to the median.
 const EQUAL: u8 = 1;
-/// The number of shades for each of the four kinds of difference.
+/// The number of shades for each of the four kinds of difference: above or below the median, of an outlier or not.
 const SHADES: u8 = 63;
-/// The opacity of usual differences, which are paler than those of outliers.
+/// The factor on the opacity of ranks that are not outliers, which makes them paler than outliers.
 const USUAL_OPACITY: f64 = 0.35;
 /// The exponent that makes the opacity grow with the difference so that small differences are visible too.
 const OPACITY_EXPONENT: f64 = 0.6;
@@ -38,7 +38,7 @@ pub(super) fn bytes_index(bytes: u64, most: u64) -> u8 {
 }
 
 /// Returns the index of `bytes` in [`difference_palette`]. `furthest` is the largest difference between any cell and
-/// its median.
+/// its median. `is_odd` selects the stronger shades of outliers.
 pub(super) fn difference_index(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
     if bytes == median {
         return EQUAL;

@@ -21,7 +21,7 @@ use std::fmt::Write;
 const HEIGHT: usize = 512;
 /// The maximum height of a row in pixels.
 const MAX_ROW_HEIGHT: usize = 28;
-/// The maximum number of columns that each get at least one pixel in the narrowest window.
+/// The maximum number of columns with which each column is at least one pixel wide even in the narrowest window.
 const MAX_NARROW_COLUMNS: usize = 240;
 /// The height of a line of text in pixels.
 const TEXT_HEIGHT: usize = 14;
@@ -31,13 +31,14 @@ const TEXT_HEIGHT: usize = 14;
 struct Head<'a> {
     /// The names of the columns.
     columns: Vec<String>,
-    /// The names of the rows, each with the index of its first rank.
+    /// The name of each row, with the index of the first rank in the row.
     rows: Vec<(String, usize)>,
     /// The median of the bytes in each column.
     medians: Vec<Option<u64>>,
-    /// The cells, packed.
+    /// The bytes of the cells, as encoded by [`pack_cells`].
     cells: &'a str,
-    /// Whether the values furthest from the median follow the highest values in `cells`.
+    /// Whether ranks share rows. If so, the highest values in `cells` are followed by the values furthest from the
+    /// median.
     folded: bool,
     /// Whether the map has a layer of differences from the median.
     off: bool,
@@ -84,8 +85,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
     write_legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
-    // If there is no room for all names, show every n-th name. n is a power of two, because the number of ranks is a
-    // power of two on most machines.
+    // If there is no room for all names, show every n-th name. n is a power of two, because the number of ranks usually
+    // is too, so that n divides it evenly.
     let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,
         _ => (3 * TEXT_HEIGHT).div_ceil(height / rows).next_power_of_two(),
@@ -186,7 +187,7 @@ fn write_legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
 }
 
 /// Writes the names of the outliers beside their rows, starting with the ranks furthest from the median. If a name
-/// would overlap another, only a mark is written.
+/// would overlap another, a mark is written instead of it.
 fn write_names(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
     let memory = &page.ranks.memories[number];
     out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");

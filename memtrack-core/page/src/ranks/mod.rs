@@ -1,5 +1,6 @@
-//! Presents the ranks of a job as one self-contained HTML page. It contains the answer, a chart of the outliers against
-//! the other ranks, a heat map of all ranks over time, the reasons why the outliers differ, and a table.
+//! Presents the ranks of a job as one self-contained HTML page. It contains a verdict on whether any ranks are
+//! outliers, a chart of the outliers against the other ranks, a heat map of all ranks over time, the reasons why the
+//! outliers differ, and a table.
 //!
 //! Everything except the bytes of individual cells is visible without scripts. Names from files are untrusted: they are
 //! escaped in the page and encoded as JSON in the script's data, and the content security policy in the page's head
@@ -34,7 +35,7 @@ const MAX_SINCE_SENTENCES: usize = 3;
 const MAX_UNREADABLE: usize = 200;
 /// The maximum number of kinds of memory that are shown. A rank has one for each device, and two for host memory.
 const MAX_MEMORIES: usize = 32;
-/// The number of rows that every map may have, however many kinds of memory there are.
+/// Each map may have at least this many rows, however many kinds of memory there are.
 const MIN_ROWS: usize = 64;
 
 /// Returns the page for `ranks`. For each of [`Ranks::ranks`], `links` contains the address of the rank's own page, if
@@ -86,12 +87,12 @@ struct Page<'a> {
     links: &'a [Option<String>],
     /// The table for each kind of memory.
     tables: Vec<RankNumbers>,
-    /// The ranks in each table.
+    /// For each of these tables, the ranks that it lists.
     listed: Vec<HashSet<usize>>,
 }
 
 impl Page<'_> {
-    /// Writes the part about one kind of memory.
+    /// Writes the section about one kind of memory.
     fn write_memory(&self, number: usize, out: &mut String) {
         let memory = &self.ranks.memories[number];
         let heat = HeatMap::of(self.ranks, memory, MAX_COLUMNS, self.max_rows(memory));
@@ -111,7 +112,7 @@ impl Page<'_> {
     /// Returns the maximum number of rows in a map, which keeps the page small and the rows distinguishable.
     fn max_rows(&self, memory: &RanksMemory) -> usize {
         let most = (MAX_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
-        // In shared rows, each cell has two numbers.
+        // In shared rows, each cell has two numbers, so there may be only half as many rows.
         if memory.members.len() > most { most / 2 } else { most }
     }
 
@@ -199,8 +200,8 @@ impl Page<'_> {
         }
     }
 
-    /// Returns an element for a rank's name with these attributes. The element is a link to the rank's own page, or
-    /// else to its row in the table, or else plain text.
+    /// Returns an element for a rank's name with these attributes. The element is a link to the rank's own page if it
+    /// has one, or else to its row in the table if it is listed there, or else plain text.
     fn format_name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
         let link = match self.links.get(rank).and_then(Option::as_ref) {
             Some(link) => Some(escape_text(link, usize::MAX)),

@@ -13,7 +13,7 @@ pub(super) const MAX_EXPLAINED: usize = 24;
 const MAX_GROUPS: usize = 8;
 /// The maximum number of ranks in all tables together.
 pub(super) const MAX_LISTED: usize = 4096;
-/// The number of ranks that each table may list, however many tables there are.
+/// Each table may list at least this many ranks, however many tables there are.
 pub(super) const MIN_LISTED: usize = 128;
 
 /// Writes the explanation of an outlier.

@@ -174,7 +174,7 @@ fn names_are_never_markup() {
     let ranks = Ranks::of(digests, By::Line, vec![(HOSTILE.into(), HOSTILE.into())]).unwrap();
     assert!(ranks.has_outliers());
     let page = html(&ranks, &[Some(HOSTILE.into()), None, None, None]);
-    // These end the script and the data of one map.
+    // One of them ends the page's script and the other the data of its only map, so no name has added any.
     assert_eq!(page.matches("</script").count(), 2);
     let parsed = parse(&page);
     assert!(parsed.elements["script"] == 2 && parsed.text.contains("alert(1)"), "it is shown as what it is");
@@ -182,7 +182,7 @@ fn names_are_never_markup() {
 
 #[test]
 fn page_size_is_bounded_for_any_number_of_ranks() {
-    // Random data cannot be packed, so this is the worst case.
+    // Random data cannot be compressed, so this is the worst case.
     let mut state = 1u64;
     let mut noise = move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -55,7 +55,8 @@ pub struct AtPeak {
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted.
     pub since: Since,
-    /// Requested bytes that were live at the peak; for a sampled heap, taken from the [`Peak`](super::peak::Peak).
+    /// Requested bytes that were live at the peak; for the peak of a sampled heap, a lower bound on them
+    /// ([`Peak::bytes`](super::peak::Peak::bytes)).
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub error: Estimate,
@@ -81,7 +82,8 @@ impl AtPeak {
         Self::find_with(snapshot, symbols, device, kind, &TopOptions::new().limit(limit))
     }
 
-    /// Finds the peak of `device` using `options`. The moment in the options is ignored.
+    /// Finds the peak of `device` using `options`. [`TopOptions::at`] is ignored, because the moment is that of the
+    /// peak.
     pub fn find_with(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -92,7 +94,7 @@ impl AtPeak {
         Self::find_grouped(snapshot, symbols, device, kind, By::Stack, options)
     }
 
-    /// Finds the peak of `device` and groups the memory by the given criterion.
+    /// Finds the peak of `device` and groups the memory that was live at the peak by `by`.
     pub(super) fn find_grouped(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,

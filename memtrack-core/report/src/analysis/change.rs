@@ -3,11 +3,11 @@
 use crate::analysis::estimate::{Estimate, MAX_RELATIVE_ERROR};
 use memtrack_model::units::human_bytes;
 
-/// A number in one file, with its error.
+/// A number in one file or at one moment, with its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Amount {
-    /// The number.
+    /// The number itself; if it was estimated from samples, the best estimate.
     pub value: u64,
     /// The number's error.
     pub error: Estimate,
@@ -21,13 +21,13 @@ impl Amount {
     }
 }
 
-/// A number that is reported in both files.
+/// A number that is compared between two files, or between two moments in one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Change {
-    /// The number in the earlier file.
+    /// The number in the earlier file or at the earlier moment.
     pub before: Amount,
-    /// The number in the later file.
+    /// The number in the later file or at the later moment.
     pub after: Amount,
 }
 
@@ -65,7 +65,7 @@ impl Change {
             return signed(by);
         }
         let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
-        // Numbers from an incomplete recording have no upper bound.
+        // A number from an incomplete recording has no upper bound, so the difference lacks a bound too.
         match (estimate.low.is_finite(), estimate.high.is_finite()) {
             (true, true) => {}
             (true, false) => return format!("at least {}", signed(estimate.low as i128)),
@@ -73,7 +73,7 @@ impl Change {
             (false, false) => return format!("{} recorded", signed(by)),
         }
         if counted || off > MAX_RELATIVE_ERROR {
-            // The number itself says little, so show the interval instead.
+            // With so large an error, the difference alone says little, so show the interval instead.
             return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));
         }
         let percent = (off * 100.0).max(0.1);

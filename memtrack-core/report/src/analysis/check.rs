@@ -93,7 +93,7 @@ impl Verdict {
 pub struct Measurement {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The requested bytes.
+    /// The number of requested bytes, live at the peak or leaked.
     pub bytes: u64,
     /// The error of the requested bytes.
     pub error: Estimate,
@@ -218,8 +218,8 @@ impl Measurements {
         !self.only_heap && (!self.segments_missing || self.fragmentation.0 > 0.0)
     }
 
-    /// Returns the peak of the worst device, which is the one with the highest peak or, given a limit, the worst
-    /// verdict.
+    /// Returns the peak of the worst device. Without a limit, that is the device with the highest peak. With a limit,
+    /// it is the one with the worst verdict.
     pub fn peak(&self, limit: Option<u64>) -> Measurement {
         worst_measurement(&self.peaks, limit)
     }
@@ -240,8 +240,8 @@ impl Measurements {
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Returns the reason why a limit cannot be checked, which is that the file lacks the necessary data; `None` if all
-    /// limits can be checked. If there is a reason, a gate must not pass.
+    /// Returns the reason why a limit cannot be checked: the data that the file lacks. Returns `None` if all limits can
+    /// be checked. If one cannot, a gate must not pass.
     pub fn unchecked_reason(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.stored_items) {
             (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
@@ -286,7 +286,8 @@ impl Measurements {
         for (_, found, name) in
             judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
         {
-            // The caveat about the missing end of the recording already covers this number.
+            // This number has no upper bound because the end of the recording is missing. There is a caveat about that
+            // already.
             if found.error.high.is_infinite() && !found.error.counted {
                 continue;
             }
@@ -475,7 +476,7 @@ pub struct FragmentationAnswer {
 /// Returns the number with the worst verdict, or the largest number if verdicts are equal or there is no limit.
 fn worst_measurement(all: &[Measurement], limit: Option<u64>) -> Measurement {
     let verdict = |found: &Measurement| limit.map(|limit| found.against(limit));
-    // Reversed so that the first of equal numbers wins.
+    // `max_by_key` returns the last of several equal numbers. Reverse the order to get the first.
     let worst = all.iter().rev().max_by_key(|found| (verdict(found), found.bytes));
     worst.copied().unwrap_or_default()
 }

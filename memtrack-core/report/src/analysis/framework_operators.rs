@@ -31,8 +31,8 @@ struct Library {
     functions: &'static [&'static str],
     /// Patterns for the functions that are operators on tensors.
     operators: &'static [&'static str],
-    /// Prefixes of functions that are also operators, each for one kind of tensor. The operator's name omits the
-    /// prefix.
+    /// Prefixes of variants of an operator, such as those for one kind of tensor. A function whose name starts with one
+    /// is an operator too, and the operator's name omits the prefix.
     prefixes: &'static [&'static str],
     /// Patterns for the functions that may appear between an operator and the operators that it calls. All other
     /// functions, such as modules and optimizers, are callers of operators.
@@ -205,7 +205,8 @@ impl Patterns {
         };
         let (place, name) =
             functions.iter().enumerate().find_map(|(place, function)| Some((place, layer(function)?)))?;
-        // A path without a crate is that of a C function or of the program's entry point.
+        // A path without a crate is that of a C function or of the program's entry point, which says little about the
+        // caller.
         let is_informative = |function: &&Function<'_>| {
             function.path.contains("::") && layer(function).is_none() && !is_plumbing(function.raw)
         };
@@ -284,8 +285,8 @@ fn name_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     }
 }
 
-/// Returns the index of the operator of `library` that led to the library's function at `place`, if there is one, and
-/// the index just past the last function that belongs to this call.
+/// Returns the index of the outermost operator of `library` in the chain of the library's calls that ends in the
+/// function at `place`, if there is one. Also returns the index just past the outermost function of this chain.
 fn find_operator(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
     let mut found = None;
     let mut end = place + 1;
@@ -299,7 +300,7 @@ fn find_operator(library: &Library, functions: &[Function<'_>], place: usize) ->
                 && found.is_none()
                 && any_matches(library.internal, &functions[place].path)
             {
-                // Skip code outside the library that runs a backend's closures.
+                // A backend's closures may be run by code outside the library. It is part of the same call, so skip it.
                 continue;
             }
             break;
@@ -357,8 +358,8 @@ fn operator_name(path: &str, library: Option<&str>) -> String {
 pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // The positions from which to retry if the text after the last star does not match. The star then matches one more
-    // character.
+    // The positions in `glob` and `text` just after the last star and the characters that it matches. If what follows
+    // does not match, the star is extended by one character.
     let mut retry = None;
     while t < text.len() {
         if glob.get(g) == Some(&b'*') {

@@ -129,7 +129,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
-            // The free was usually requested earlier. If requests are not recorded, the lifetime ends here.
+            // Usually, an earlier request has already ended the lifetime. If requests are not recorded, it ends here.
             Action::FreeCompleted => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None if has_requests => {}

@@ -42,7 +42,7 @@ impl Moment {
         snapshot.events.rows_of(device).map(|row| count_pytorch_events(snapshot, row)).sum()
     }
 
-    /// Returns the number of the event in `row` within the trace of `device`.
+    /// Returns the number of the event in `row` within the trace of `device`, counting events as PyTorch does, from 0.
     pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
         let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
         earlier.map(|row| count_pytorch_events(snapshot, row)).sum()

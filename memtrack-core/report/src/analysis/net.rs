@@ -4,7 +4,8 @@
 //!
 //! **When is the count not used?** If the count is less than the sum of the individually recorded blocks, an unknown
 //! amount of memory from before the recording was freed too, so the estimate is reported instead. A ranking with only
-//! one row does not assign the count to that row, because blocks that were never sampled may belong to other rows.
+//! one row does not assign the count to that row, because blocks that were not sampled may belong to other rows, which
+//! are then missing.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};
@@ -25,9 +26,9 @@ pub struct Net {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeldAtEnd {
-    /// Requested bytes.
+    /// The requested bytes of the blocks that are live at the end.
     pub bytes: u64,
-    /// The number of blocks.
+    /// The number of blocks that are live at the end.
     pub blocks: u64,
     /// The error of the bytes, which are exact unless the recording is incomplete.
     pub bytes_error: Estimate,

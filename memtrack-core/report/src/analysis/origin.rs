@@ -39,7 +39,7 @@ pub struct Origins<'a> {
 }
 
 impl<'a> Origins<'a> {
-    /// Creates a lookup for the blocks of one device, which have these lifetimes.
+    /// Creates a lookup for the blocks of one device; `lifetimes` must be the lifetimes of all of these blocks.
     pub fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         Self { snapshot, frees: Frees::of(snapshot, lifetimes) }
     }

@@ -179,7 +179,7 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
     let last = rows().last();
     let dropped = snapshot.exact_counts(device).map_or(0, |counts| counts.dropped);
     // Memory from before the recording was live until it was freed. The recorder's count does not include it, but
-    // subtracts it when it is freed.
+    // subtracts it when it is freed, so its bytes are added to the count.
     let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_some() && !one.known;
     let older: u64 = match dropped {
         0 => lifetimes.iter().filter(is_older).fold(0, |sum, one| sum.saturating_add(one.bytes)),
@@ -194,8 +194,8 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
     });
     let mut reached: Vec<Level> = Vec::new();
     let mut high = 0.0_f64;
-    // The row after which nothing was counted; `Some(None)` if nothing was counted at all, and `None` if the whole
-    // trace was counted.
+    // The last row that the recorder's count covers, so that only samples describe the rows after it. `Some(None)` if
+    // the count covers no row, and `None` if it covers the whole trace.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Before the recorder's first reading, every block was recorded.
@@ -206,7 +206,8 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
             reached.push(Level { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
-            // In PyTorch's format, a free is two events, and only the first one counts.
+            // In PyTorch's format, a free is two events, of which only the first one, the request, changes the live
+            // bytes.
             let is_second = |row: usize| snapshot.events.action[row] == Action::FreeCompleted;
             let is_later = rows().any(|row| Some(row) > until && !is_second(row));
             unknown_from = is_later.then_some(until);
@@ -214,7 +215,7 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
     }
     let guess = unknown_from.map(|from| find_highest_certain_level(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
-        // The estimate is compared with the other levels by its lower bound.
+        // The other levels are exact or lower bounds, so the estimate is compared with them by its lower bound.
         reached.push(Level { bytes: error.low, ..*guess });
         high = high.max(error.high);
     }
@@ -229,7 +230,7 @@ fn estimate_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) 
     let best = best.unwrap_or(none);
     let certain = mark.map_or(0.0, |mark| counted(mark.bytes)).max(best.bytes);
     match guess {
-        // The best moment comes from an estimate, so there is no count for it.
+        // The best moment is the one that was estimated from samples, so the recorder has no count for it.
         Some((guess, error)) if error.low == best.bytes && guess.row == best.row => {
             let error =
                 Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.as_total();
@@ -328,14 +329,14 @@ mod tests {
 
     struct Program {
         snapshot: Snapshot,
-        /// The highest number of live bytes reached.
+        /// The highest number of bytes that the program had live at the same time.
         peak: u64,
-        /// The live bytes of each row just before each event in the trace.
+        /// For each event in the trace, the live bytes of each kind of block just before the event.
         live: Vec<[u64; ROWS]>,
     }
 
     /// Simulates a program that allocates and frees eight kinds of blocks in waves. `class` is the class of the
-    /// sampling interval; 0 means a fixed mean.
+    /// sampling interval; 0 means that the mean interval is fixed instead.
     fn simulate_program(seed: u64, class: u8) -> Program {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut below = move |end: u64| {
@@ -457,7 +458,8 @@ mod tests {
         for seed in 1..=150 {
             let Program { snapshot, live, .. } = simulate_program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
             let found = peak_of(&snapshot);
-            // The bytes that were live just before the sampled block that triggered the recorder's reading.
+            // A sampled block triggered the recorder's reading, and its event is the next one after `found.row`. These
+            // bytes were live just before that event.
             let truth = live[found.row.unwrap() + 1];
             let options = TopOptions::new().limit(usize::MAX);
             for row in top(&snapshot, By::Operator, HOST, &options).rows {

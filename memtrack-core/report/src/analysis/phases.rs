@@ -17,7 +17,7 @@ pub struct PhaseReport {
     /// One row for each phase that allocated memory or had live memory at the peak: forward, backward, optimizer,
     /// `(no phase)`, and blocks that are older than the recording.
     pub rows: Vec<TopRow>,
-    /// The peak.
+    /// The peak of the device's live bytes.
     pub peak: Peak,
     /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
     pub peak_phase_and_operator: Option<(String, String)>,

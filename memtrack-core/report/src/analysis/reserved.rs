@@ -64,9 +64,9 @@ pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
 }
 
 /// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing.
-/// PyTorch's memory profiles and memtrack's snapshots of operator traces, which have categories, do not contain
-/// reserved memory either. Their segments only show where blocks were seen: they do not come from segment events, and
-/// their sizes were not counted.
+/// PyTorch's memory profiles and memtrack's snapshots of operator traces do not contain reserved memory either. They
+/// are recognized by their categories and by their segments, which only show where blocks were: there are no segment
+/// events, and the allocator's own numbers for each segment are missing.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED_KEYS: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {

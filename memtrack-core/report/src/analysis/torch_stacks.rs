@@ -20,9 +20,9 @@ use memtrack_model::{Frame, Phase};
 /// The operator, phase and modules that can be inferred from a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TorchStack {
-    /// The operator.
+    /// The operator that requested the memory, such as `aten::add_Tensor`; `None` if the stack names none.
     pub operator: Option<String>,
-    /// The phase of the training step.
+    /// The phase of the training step; `None` if the stack does not reveal it.
     pub phase: Option<Phase>,
     /// The modules, outermost first.
     pub modules: Vec<String>,
@@ -38,7 +38,7 @@ impl TorchStack {
     pub fn of(frames: &[Frame]) -> Self {
         let mut stack = Self::default();
         let mut explicit = None;
-        // Whether all operators called by the innermost Python frame or autograd node have been visited.
+        // Whether the innermost Python frame or autograd node has been reached. Operators outside it are ignored.
         let mut called = false;
         let mut inner: Option<ParsedFrame<'_>> = None;
         let profiled = frames.iter().any(|frame| frame.function.starts_with(MODULE_FRAME_PREFIX));
@@ -53,7 +53,8 @@ impl TorchStack {
             if let Some(module) = line.function.strip_prefix(MODULE_FRAME_PREFIX) {
                 stack.modules.push(module.to_owned());
             } else if line.is_module_call() && !profiled {
-                // A module call has two frames, one inside the other, so take the inner frame only once.
+                // PyTorch's call of a module has two frames, one inside the other. Only the first is preceded by a
+                // frame of the module itself, so take that frame only once.
                 stack.modules.extend(inner.take().map(|inner| inner.module()));
             } else if line.is_python {
                 inner = Some(line);
@@ -73,7 +74,7 @@ pub struct ParsedFrame<'a> {
     pub file: &'a str,
     /// The function.
     pub function: &'a str,
-    /// The line in the file.
+    /// The line in the file; `None` if unknown.
     pub line: Option<u32>,
     /// Whether this is a Python frame.
     pub is_python: bool,

@@ -81,7 +81,7 @@ pub fn is_plumbing(function: &str) -> bool {
     // belongs to the trait's crate.
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
-    // The first segment is enough, so types in the path, such as `<impl [T]>`, do not matter.
+    // Only the first segment of the path is compared, so types in later segments, such as `<impl [T]>`, do not matter.
     let raw = of_trait.unwrap_or(function);
     if raw.split_once("::").is_some_and(|(first, _)| ALLOCATION_CRATES.contains(&first)) {
         return true;

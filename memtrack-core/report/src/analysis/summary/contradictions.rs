@@ -24,8 +24,8 @@ pub(super) fn count_outside_segments(
 }
 
 impl DeviceSummary {
-    /// Describes the contradictions, with their numbers. The host heap has none: its reserved bytes are the touched
-    /// pages, and allocated memory need not have been touched.
+    /// Describes the contradictions, with their numbers. The host heap has none: no segments are reserved for it, and
+    /// its blocks may exceed its resident pages, because allocated memory need not have been touched.
     pub fn contradictions(&self) -> Vec<String> {
         if !self.has_reserved_bytes || self.held.segments == 0 {
             return Vec::new();

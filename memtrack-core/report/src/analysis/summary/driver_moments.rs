@@ -13,7 +13,7 @@ pub struct DriverMoment {
     pub seconds: f64,
     /// The origin from which the seconds are counted.
     pub since: Since,
-    /// The reading.
+    /// The numbers that the driver reported.
     pub reading: DriverReading,
 }
 

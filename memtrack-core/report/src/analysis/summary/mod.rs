@@ -145,8 +145,8 @@ impl BlockTotals {
         }
     }
 
-    /// Returns the totals for a recording that may be incomplete. If it is (`ended` is false), they are only lower
-    /// bounds.
+    /// Returns the totals for a recording that may be incomplete. If `ended` is false, the end of the recording is
+    /// missing, and the totals are only lower bounds.
     fn with_completeness(self, ended: bool) -> Self {
         Self {
             blocks_error: self.blocks_error.with_completeness(ended),
@@ -177,13 +177,13 @@ impl BlockTotals {
 pub struct Oom {
     /// The event, as its index in the device's trace.
     pub event: usize,
-    /// The time in seconds since [`Self::since`]; `None` if the file does not record it.
+    /// The time of the event in seconds since [`Self::since`]; `None` if the file does not record it.
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted.
     pub since: Since,
-    /// Requested bytes.
+    /// The number of bytes that the failed allocation requested.
     pub requested_bytes: u64,
-    /// The device's free bytes, if known.
+    /// The number of bytes that were free on the device at that moment, if known.
     pub device_free_bytes: Option<u64>,
     /// Blocks that were live at that moment.
     pub live: BlockTotals,
@@ -246,7 +246,7 @@ fn summarize_device(
     let mut peak = AtPeak::find_grouped(snapshot, symbols, device, PeakKind::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
-    // For a sampled heap, every sum is an estimate even if it includes no samples.
+    // For a sampled heap, every sum is an estimate even if it includes no samples, because small blocks may be missing.
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };

@@ -117,7 +117,7 @@ impl DeviceSummary {
                 largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
                 describe_origin(largest)
             );
-            // Retained memory is usually intended, so it counts only half.
+            // Retained memory is usually intended, so the hint is ranked by only half of its bytes.
             hints.push((self.retained.bytes as f64 / total / 2.0, HintSubject::Retained, text));
         }
         if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.has_reserved_bytes) {

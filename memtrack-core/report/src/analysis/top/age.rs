@@ -2,8 +2,8 @@
 //! to stay and from temporary memory. Ages and growth are either exact, or bounds, or missing.
 //!
 //! **Why compare with the halfway point instead of counting the memory allocated since then?** Most of that memory
-//! would be allocated and freed in every step. If the oldest parts of a recording are gone, growth is not reported,
-//! because the halfway point may lie in them; ages are known even then.
+//! would be allocated and freed in every step. If the oldest parts of a recording are missing, growth is not reported,
+//! because the halfway point may lie in them. Ages are reported even then.
 
 use super::TopRow;
 use crate::analysis::change::{Amount, Change};
@@ -20,8 +20,8 @@ use serde::Serialize;
 pub enum Age {
     /// Exactly this many nanoseconds.
     Exact(u64),
-    /// At least this many nanoseconds. Either the block is older than the trace, or small blocks were sampled and an
-    /// older one may have no sample.
+    /// At least this many nanoseconds. Either the block is older than the trace, or the age is that of a group's oldest
+    /// block, and an even older one may have no sample or no known time.
     AtLeast(u64),
 }
 
@@ -79,12 +79,13 @@ impl RowGrowth {
 pub(super) struct Span<'a> {
     snapshot: &'a Snapshot,
     moment: u64,
-    /// The time of the first event; `None` if the oldest parts of a recording are gone. The first part that remains
-    /// repeats the allocations of the memory that was live when it started, with their times, so a block without a time
-    /// need not be older than the remaining events.
+    /// The time of the device's first event. Blocks without a known time of allocation are older than it. `None` if the
+    /// oldest parts of a recording are missing, because this does not hold then: the first remaining part repeats the
+    /// allocations of the blocks that were live when it started, with their times, and a block without a time may be
+    /// younger than these.
     begin: Option<u64>,
-    /// The halfway point, and the last row at or before it; `None` if parts are gone, because the halfway point may lie
-    /// in them.
+    /// The halfway point, and the last row at or before it; `None` if the oldest parts are missing, because the halfway
+    /// point may lie in them.
     middle: Option<(u64, usize)>,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Span<'a> {
             Moment::End => *ticks.iter().max()?,
             _ => *ticks.get(row?)?,
         };
-        // A recording in PyTorch's format does not state why events are missing.
+        // A recording in PyTorch's format does not state why events are missing, so assume that its oldest parts are.
         let dropped = || snapshot.devices.iter().any(|row| row.device == device && row.dropped > 0);
         if snapshot.meta.earlier_parts > 0 || (snapshot.pytorch.is_some() && dropped()) {
             return Some(Self { snapshot, moment, begin: None, middle: None });
@@ -140,12 +141,12 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Returns the ticks of a block's allocation. For a block that is older than the trace, returns the time that the
-    /// recorder kept, or `None` if it kept none.
+    /// Returns the ticks of a block's allocation. For a block that is older than the trace, returns the time in the
+    /// table of live blocks, or `None` if there is none.
     fn allocation_ticks(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
-            // PyTorch's files do not have these times.
+            // The table of live blocks has times only in memtrack's own files.
             (None, Some(block)) if self.snapshot.pytorch.is_none() => {
                 self.snapshot.blocks.get(block as usize).map(|block| block.ticks).filter(|&ticks| ticks > 0)
             }
@@ -191,7 +192,8 @@ impl Trend {
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
         let oldest = span.block_age(first)?;
-        // If blocks are samples or some times are unknown, there may be an older block.
+        // If blocks are samples or some times are unknown, there may be an older block, so the age is only a lower
+        // bound.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
         }

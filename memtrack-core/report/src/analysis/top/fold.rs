@@ -16,7 +16,7 @@ struct VisibleFunctions {
     python: Vec<u32>,
     /// The numbers of all functions that are visible.
     all: Vec<u32>,
-    /// The numbers of all Python functions.
+    /// The numbers of all Python functions, including those that are not visible.
     any_python: Vec<u32>,
 }
 

@@ -36,8 +36,8 @@ pub(in crate::analysis) fn format_frames(stack: &[StackLine], frames: usize, roo
     lines
 }
 
-/// Returns the frames of a stack to show: its Python frames or, if it has none, all frames. Frames that only forward a
-/// call are omitted unless all of these frames do.
+/// Returns the frames of a stack to show: its Python frames or, if it has none, all frames. Of these, the frames that
+/// only forward a call are omitted, unless there are no others.
 pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));

@@ -224,7 +224,7 @@ pub struct TopRow {
     pub live_at_peak_bytes: u64,
     /// The number of blocks allocated.
     pub count: u64,
-    /// The size of the largest block allocated, in bytes.
+    /// The size in bytes of the largest block that was counted.
     pub largest_bytes: u64,
     /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
@@ -252,15 +252,16 @@ pub struct TopRow {
     pub called_in_all: usize,
     /// If the blocks were allocated before the trace started, at an unknown line, the line that freed them.
     pub freed_at: Option<Frame>,
-    /// The age of the row's blocks. Only with [`TopOptions::at`], and only if time passed before that moment.
+    /// The age of the row's blocks at the moment [`TopOptions::at`]. `None` if there is no such moment, if no time
+    /// passed between the device's first event and that moment, or if no age is known.
     pub age: Option<RowAge>,
-    /// The row's growth in bytes during the second half of the trace up to that moment. Only with [`TopOptions::at`],
-    /// and `None` if the memory that was live halfway is unknown.
+    /// The row's growth in bytes from halfway between the device's first event and the moment [`TopOptions::at`] until
+    /// that moment. `None` if there is no such moment or if the memory that was live halfway is unknown.
     pub growth: Option<RowGrowth>,
     /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), largest first, at most ten. Only for
     /// stacks at a given moment, and without memtrack's own texts.
     pub texts: Vec<RowText>,
-    /// The total number of those texts, including any beyond ten.
+    /// The total number of the program's texts for the row's blocks, including any beyond the ten in [`Self::texts`].
     pub texts_in_all: usize,
 }
 
@@ -268,7 +269,7 @@ pub struct TopRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowText {
-    /// The text or the function.
+    /// The program's text, or the function.
     pub text: String,
     /// The requested bytes of those blocks.
     pub bytes: u64,
@@ -294,7 +295,7 @@ pub struct RowErrors {
 pub struct StackLine {
     /// The return address; functions inlined into one another share it.
     pub address: u64,
-    /// The function.
+    /// The function, with its file and line if they are known.
     pub frame: Frame,
 }
 
@@ -302,7 +303,7 @@ pub struct StackLine {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Requested bytes.
+    /// The requested bytes of all rows.
     pub allocated_bytes: u64,
     /// The number of blocks allocated.
     pub count: u64,
@@ -342,8 +343,8 @@ pub struct TopReport {
     pub by: By,
     /// The moment at which live blocks are counted; `None` if all allocations are counted.
     pub at: Option<Moment>,
-    /// The halfway point between the device's first event and that moment, from which growth is measured, in seconds
-    /// since [`Peak::since`]; `None` if rows have no growth.
+    /// The time from which growth is measured, which is halfway between the device's first event and [`Self::at`], in
+    /// seconds since [`Peak::since`]; `None` if rows have no growth.
     pub growth_since_seconds: Option<f64>,
     /// The reason why allocations have no stacks, with the option that would record them.
     pub missing_stacks: Option<String>,
@@ -377,9 +378,9 @@ pub struct TopReport {
     pub folded: Folded,
     /// Bytes by the source of their operator's name.
     pub attribution: AttributedBytes,
-    /// The errors of these bytes, in the order annotated, named from stacks, unattributed.
+    /// The errors of [`Self::attribution`], in the order annotated, named from stacks, unattributed.
     pub attribution_errors: [Estimate; 3],
-    /// The peak.
+    /// The peak of the device's live bytes.
     pub peak: Peak,
     /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
     pub peak_phase_and_operator: Option<(String, String)>,
@@ -390,7 +391,8 @@ pub struct TopReport {
     pub statistics: DeviceStatistics,
     /// The size in bytes below which host blocks were sampled; 0 if none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap between two samples in bytes if the gap was fixed; 0 otherwise.
+    /// The mean number of bytes between samples, if that mean was constant throughout the recording; 0 if it was
+    /// adjusted.
     pub sample_mean_bytes: u64,
     /// The number of bytes that were added to the size of each small block when samples were selected.
     pub sample_block_bytes: u64,

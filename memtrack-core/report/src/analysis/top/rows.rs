@@ -46,11 +46,11 @@ const MAX_TEXTS: usize = 10;
 enum Key {
     Name(String),
     Stack(Vec<u64>),
-    /// The visible part of a stack.
+    /// The numbers of the visible functions in a stack, as assigned by [`Fold`].
     Visible(Vec<u32>),
     /// A line in the user's code.
     Line(Frame),
-    /// The line that freed blocks about which nothing else is known.
+    /// The line that freed blocks whose allocation is unknown.
     Freed(Frame),
 }
 
@@ -68,14 +68,14 @@ struct Sums {
     live_estimated: bool,
     /// Bytes and blocks for each of the program's texts.
     texts: HashMap<StringId, [u64; 2]>,
-    /// Bytes and blocks for each function that the line called, by the function's number.
+    /// Bytes and blocks for each function that the line called, by the function's index in [`Sorter::called`].
     called: HashMap<u32, (u64, f64)>,
-    /// For each of those functions, and for the line's own allocations (`None`), the first stack, starting at its first
-    /// informative frame.
+    /// For each function in [`Self::called`], and for the line's own allocations (`None`), the first stack, starting at
+    /// its first informative frame.
     called_stacks: HashMap<Option<u32>, Vec<u64>>,
     /// The stacks in the row.
     stacks: HashSet<StackId>,
-    /// The first of those stacks, starting at its first informative frame.
+    /// The first stack in the row, starting at its first informative frame.
     stack: Vec<u64>,
     /// Whether the row includes individually recorded blocks, which are not part of the recorder's own sums.
     has_recorded: bool,
@@ -93,7 +93,7 @@ pub(in crate::analysis) struct KnownTotals {
     bytes: KnownTotal,
     blocks: KnownTotal,
     live_at_peak: KnownTotal,
-    /// Whether the end of the recording is missing although the rows should include it.
+    /// Whether the rows should extend to the end of the recording, but that end is missing.
     lacks_end: bool,
     /// Whether the rows count allocations, which means that no row can have more live bytes than allocated bytes.
     count_allocations: bool,
@@ -156,7 +156,7 @@ pub(in crate::analysis) struct Sorter<'a> {
     fold_hidden: bool,
     fold: Fold,
     owners: Owners<'a>,
-    /// The functions that lines called, by number.
+    /// The functions that lines called, in the order of their numbers.
     called: Vec<Frame>,
     called_numbers: HashMap<String, u32>,
     rows: HashMap<Key, usize>,
@@ -169,7 +169,7 @@ pub(in crate::analysis) struct Sorter<'a> {
 pub(in crate::analysis) struct RowPlace {
     pub(in crate::analysis) row: usize,
     source: Source,
-    /// The number of the function that the line called.
+    /// In rankings by line, the number of the function that the line called, if there is one.
     called: Option<u32>,
 }
 
@@ -274,13 +274,15 @@ impl<'a> Sorter<'a> {
             return RowPlace::of(self.get_or_add_row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
-        // A free may carry the stack of the allocation, but its scope is the one in which the block was freed.
+        // A free may carry the stack of the allocation. Only rankings that need no scope can use it, because the scope
+        // of a free is the one in which the block was freed.
         let stack = match lifetime.known {
             true => Some(lifetime.stack),
             false if of_stacks => self.frees.allocation_stack(lifetime),
             false => None,
         };
-        // Older blocks without a stack share a row, because their allocations were not recorded.
+        // Blocks that are older than the trace and have no stack do not belong to the row `NO_STACK`, because their
+        // allocations were not recorded.
         let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
@@ -305,7 +307,7 @@ impl<'a> Sorter<'a> {
                 let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
                 Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
             }
-            // For these, `groups` above has already found the row.
+            // For these rankings, the function has already returned above with a row from `groups`.
             By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Line => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
@@ -405,7 +407,8 @@ impl<'a> Sorter<'a> {
         rows
     }
 
-    /// Returns the rows with an index below `shown`, largest first. All other rows contain only blocks that were freed.
+    /// Returns the rows with an index below `shown`, largest first. All other rows contain only blocks that were live
+    /// at the halfway point and have been freed since.
     fn finish(
         self,
         shown: usize,
@@ -418,7 +421,7 @@ impl<'a> Sorter<'a> {
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         disambiguate_names(&mut rows);
         rows.sort_by(|a, b| {
-            // A trace without allocations can only be ranked by live bytes.
+            // In a trace without allocations, all rows have 0 allocated bytes and can only be ranked by live bytes.
             let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
             let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
             let order = order.then_with(|| a.name.cmp(&b.name));
@@ -463,7 +466,8 @@ impl<'a> Sorter<'a> {
                     informative.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
                 Key::Line(mine) => {
-                    // A line that allocates most of its bytes itself is shown without the functions that it calls.
+                    // A line that itself allocates more bytes than any function that it calls is shown without a
+                    // function.
                     let of_calls = called.iter().fold(0u64, |sum, &(_, bytes, _)| sum.saturating_add(bytes));
                     let by_itself = sums.allocated_bytes.saturating_sub(of_calls);
                     let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
@@ -492,7 +496,8 @@ impl<'a> Sorter<'a> {
                 known_totals.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
             let mut live_bytes =
                 known_totals.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
-            // The number of bytes that a row without samples may lack is printed once, below the table.
+            // A row without samples shows no error here. The number of bytes that it may lack is printed once, below
+            // the table.
             if !sums.estimated && sums.live_at_peak_bytes == 0 {
                 live = Estimate::exact(0.0);
             }
@@ -582,7 +587,7 @@ pub(super) fn rank(
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = is_live(lifetime);
-        // In a ranking at a given moment, blocks that are not live then have no row.
+        // In a ranking at a given moment, blocks that are not live at that moment have no row.
         if !allocated && (!live || options.at.is_some()) {
             continue;
         }
@@ -648,15 +653,16 @@ pub(super) fn rank(
     let counted = match options.at {
         // The recorder counts every block of a heap, even if it records only a sample of them.
         None => match &exact {
-            // If the program was killed, the sums of scopes that it left behind are from an earlier moment.
+            // If the program was killed, the sums of scopes that it left behind are from before its end, so they are
+            // not totals.
             Some(exact) => ended.then_some(exact.total),
             None => counted_allocations(&statistics).filter(|_| estimated),
         },
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    // If the total is known more precisely, no row may exceed it. Even if there is only one row, it is not set to the
-    // total, because blocks without a sample may belong to other rows.
+    // If the total is known more precisely than the rows, no row may exceed it. Even if there is only one row, it is
+    // not set to the total, because blocks that were not sampled may belong to other rows, which are then missing.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
     let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
     let (bytes, known_blocks) = match (counted, options.at) {
@@ -671,7 +677,8 @@ pub(super) fn rank(
         bytes,
         blocks: known_blocks,
         live_at_peak,
-        // Rows that are matched with those of another file are compared only over the recorded events.
+        // Rows that are matched with those of another file are compared only over the recorded events, so they lack
+        // nothing.
         lacks_end: !ended && until_the_end && !options.for_matching,
         count_allocations: options.at.is_none(),
     };
@@ -690,7 +697,7 @@ pub(super) fn rank(
             }
         }
     }
-    // At the counted peak, at least this many bytes were certainly live.
+    // The recorder's count at the peak is a lower bound on the bytes that were live.
     if options.at == Some(Moment::Peak) && peak.is_counted() {
         totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
         totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
@@ -715,7 +722,8 @@ pub(super) fn rank(
         error.with_completeness(ends)
     });
     attribution.map(|source, bytes| known_attributed.rounded(&attributed[source as usize], bytes));
-    // The sums of scopes may add rows, but only if no moment was requested.
+    // With a span, rows from `shown` on are only for blocks that have been freed. Without one, all rows are shown,
+    // including those that the sums of scopes added. There are such sums only if no moment was requested.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let forwards = sorter.owners.forwards();
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &known_totals, span.as_ref());

@@ -223,7 +223,7 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
-                // No block in this part was recorded, so its share is unknown too.
+                // No block with this source of names was recorded, so their share is unknown too.
                 return error.as_bytes(bytes);
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
@@ -265,7 +265,7 @@ impl TopReport {
                 "Nothing was allocated within the trace; --at peak or --at end rank what was live."
             );
         }
-        // Only operators are attributed, so rows of other rankings have nothing to report.
+        // Memory is attributed to operators. If no operator is known, only a ranking by operator states so.
         let named = self.attribution.annotated.saturating_add(self.attribution.named_from_stacks);
         let attributed = self.by == By::Operator || named > 0;
         if attributed
@@ -311,8 +311,8 @@ impl TopReport {
         }
     }
 
-    /// Explains `±` and `<`, and states how many bytes a row without them may lack. Writes nothing if every block was
-    /// recorded.
+    /// Explains the signs `±` and `<`, and states how many bytes a row may lack even if it has neither sign. Writes
+    /// nothing if every block was recorded.
     fn write_sampling_note(&self, text: &mut String) {
         if !self.estimated {
             return;
@@ -367,7 +367,8 @@ impl TopReport {
 fn format_name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
-            // Show the time of the allocation and the place of the free on separate lines.
+            // The name states that the blocks were allocated before the first event, and where they were freed. Show
+            // the two on separate lines.
             let name = row.name.trim_end_matches(')');
             let (older, freed) = name.split_once(", ").unwrap_or((name, ""));
             let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(MIN_NAME_CHARS));
@@ -392,7 +393,7 @@ fn format_line_name(row: &TopRow, room: usize) -> String {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
     };
-    // This is empty if the line itself allocates most of its bytes.
+    // This is empty if the line itself allocates more bytes than any function that it calls.
     let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
     let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
     match (called, left.checked_sub(more.len())) {

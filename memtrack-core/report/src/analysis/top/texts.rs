@@ -24,7 +24,7 @@ impl<'a> Texts<'a> {
         let mut texts = Self { source: Some((snapshot, pytorch)), ..Self::default() };
         let events = &snapshot.events;
         if events.action.contains(&Action::Annotate) {
-            // The rows of the allocations of live blocks, by address.
+            // For each address at which a block is live, the row of the block's allocation.
             let mut open: HashMap<u64, usize> = HashMap::new();
             for row in events.rows_of(device) {
                 let address = events.address[row];
