@@ -34,7 +34,7 @@ struct Merged {
     is_begun: bool,
     devices: BTreeMap<DeviceId, DeviceStatistics>,
     driver: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
-    /// Whether each process has sums of its scopes.
+    /// Whether all processes that were added have sums of their scopes.
     has_scope_sums: bool,
     scope_sums: ScopeSums,
 }
@@ -142,7 +142,7 @@ impl Merged {
         snapshot.scope_sums = self.has_scope_sums.then(|| {
             let mut sums = self.scope_sums;
             sums.rows.sort_unstable();
-            // Allocations outside all scopes have a row in each process.
+            // Allocations outside all scopes have the same scope id in all processes, so their rows are added up.
             sums.rows.dedup_by(|later, kept| {
                 let is_same = (later.device, later.scope) == (kept.device, kept.scope);
                 if is_same {

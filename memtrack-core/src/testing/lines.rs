@@ -75,8 +75,8 @@ mod with_symbols {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// The one-time initializers of cells that can be fields as well as statics. If one line initializes several cells,
-    /// their values count as leaks.
+    /// The one-time initializers of cells that can be fields as well as statics. If several blocks with the same stack
+    /// remain, the cells must be fields, so the blocks count as leaks.
     const CELL_INITIALIZERS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
     /// Types in `once_cell` that are hardly ever fields.
     const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];

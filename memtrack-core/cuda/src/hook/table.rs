@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_base_name_resolves_to_the_function_of_its_version() {
         assert_eq!(symbol("cuMemAlloc", 12080, false), Some("cuMemAlloc_v2"));
-        // The first `cuMemAlloc` took 32-bit sizes.
+        // In CUDA 3.0, `cuMemAlloc` is a function with 32-bit sizes, which is not hooked.
         assert_eq!(symbol("cuMemAlloc", 3000, false), None);
         assert_eq!(symbol("cuGetProcAddress", 11060, false), Some("cuGetProcAddress"));
         assert_eq!(symbol("cuGetProcAddress", 12000, true), Some("cuGetProcAddress_v2"));
