@@ -33,8 +33,8 @@ use crate::tracker::MemoryTracker as Monitor;
 /// upper limit (`< 40.0 MiB`). Printing a recording shows the largest holders of memory at its peak, and the top
 /// operators and the phases of each device. If neither scopes nor a framework name operators, it shows the top lines of
 /// the program's own code instead. The text is as wide as the variable `COLUMNS` requests, or else as the terminal on
-/// standard output, or else 120 characters. Long names are shortened; [`Self::top`] has them in full. Without the feature `report`,
-/// printing shows only the allocated memory of each device.
+/// standard output, or else 120 characters. Long names are shortened; [`Self::top`] has them in full. Without the
+/// feature `report`, printing shows only the allocated memory of each device.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(feature = "report")]

@@ -116,9 +116,9 @@ pub(super) fn prepare() {
 static HAS_SIZES: AtomicBool = AtomicBool::new(true);
 
 /// Whether calls through the C library's own names (`__libc_malloc`) are recorded. They are recorded if these are other names
-/// for the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may call the
-/// C library's functions, as a library that wraps them does. The blocks of that allocator were recorded when it was called,
-/// and the C library's blocks are different ones.
+/// for the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may be a
+/// wrapper that calls the C library's functions. The blocks of that allocator were recorded when it was called. The C
+/// library's blocks are different ones, and would be counted in addition.
 static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this call is to be recorded.

@@ -32,14 +32,14 @@ pub(crate) struct Process {
     /// The binaries that the process has reported so far: their start addresses and paths.
     modules: HashSet<(u64, String)>,
     driver: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
-    /// Whether a driver reading has not been written yet.
+    /// Whether `driver` contains a reading that has not been written to the file yet.
     has_new_reading: bool,
     sums_written: Instant,
     /// The number of the process in the file; `None` as long as it has no events.
     number: Option<u32>,
     /// The number of events that were read, by device.
     events: BTreeMap<DeviceId, u64>,
-    /// The bytes that the process holds on all devices, not counting blocks that sampling omits.
+    /// The bytes in live blocks of the process, on all devices. Blocks that sampling omits are not counted.
     held_bytes: i64,
     /// The later of two times, in ticks: when the process was last seen running, and when it recorded its newest event.
     seen_ticks: u64,

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 
 /// Merges the snapshots of processes. A single snapshot is returned unchanged.
 ///
-/// The memory that a process held when it ended is free from then on: the merged events contain a free for each such
-/// block.
+/// When a process ends, its remaining blocks are freed: for each of them, a free is added to the merged events.
 pub fn merge(mut snapshots: Vec<(ProcessRow, Snapshot)>) -> Snapshot {
     if snapshots.len() == 1
         && let Some((_, snapshot)) = snapshots.pop()

@@ -224,7 +224,7 @@ impl OpeningState {
         }
         for event in snapshot.events.iter() {
             unfinished::count_event(&mut counts, &event);
-            // Earlier events are already included in the state at the part's beginning, or their blocks were freed.
+            // Earlier events are omitted: either the state at the part's beginning includes them, or their blocks were freed.
             if is_after(&event) {
                 events.push(&event);
             }

@@ -19,7 +19,7 @@ use std::io::{self, Read};
 
 /// The maximum number of rows of the stack table that a file may leave empty.
 const MAX_EMPTY_STACKS: usize = 1 << 20;
-/// The maximum number of rows of the tables of scopes and threads, of all processes, that a file may leave empty.
+/// The maximum number of rows that a file may leave empty in the tables of scopes and threads of all processes together.
 const MAX_EMPTY_IDS: usize = 1 << 20;
 
 /// The content of a file.

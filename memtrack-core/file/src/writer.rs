@@ -333,8 +333,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes moments that the program marked, in addition to those of earlier calls; writes nothing if there are none.
-    /// The numbers of omitted marks are added up. The threads must be written before.
+    /// Writes the program's marks (named points in time), in addition to those of earlier calls; writes nothing if there
+    /// are none. The numbers of omitted marks are added up. The threads must be written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.

@@ -103,8 +103,8 @@ mod with_symbols {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// Returns the line in the user's code for a stack: once as a key, and once with the called function for
-        /// display.
+        /// Returns the line in the user's code for a stack as two texts: a key for grouping, and the line with the called
+        /// function for display.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let text = "no stack was kept: there are too many different ones".to_owned();

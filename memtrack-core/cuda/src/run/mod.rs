@@ -66,8 +66,8 @@ pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
 
-/// Stops the driver readings that precede snapshots, and reports to the command if driver calls bypassed the hook. Called when the
-/// process exits.
+/// Stops the driver readings that precede snapshots, and reports to the command if driver calls bypassed the hook. Called
+/// when the process exits.
 pub fn on_library_unload() {
     hook::stop_readings();
     with_room(unhooked::note_driver);
