@@ -15,8 +15,8 @@ const SLOTS: usize = 4;
 /// The slot for programs that are linked against the driver.
 const LINKED_SLOT: usize = SLOTS;
 
-/// `CUDA_ERROR_NOT_INITIALIZED`, which the functions exported for programs that are linked against the driver return if
-/// there is no driver.
+/// `CUDA_ERROR_NOT_INITIALIZED`: the result of the exported functions, which programs that are linked against the driver
+/// call, if there is no driver.
 const NOT_INITIALIZED: CuResult = 3;
 
 /// A hooked function.

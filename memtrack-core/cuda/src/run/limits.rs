@@ -63,8 +63,8 @@ enum Others {
     TooLong,
 }
 
-/// Writes `LD_PRELOAD` without memtrack's libraries to `variable`, as a C string. They are the libraries in the
-/// preload library's folder.
+/// Writes `LD_PRELOAD` without memtrack's libraries to `variable`, as a C string. All libraries in the
+/// preload library's folder count as memtrack's.
 fn other_libraries(libraries: &[u8], variable: &mut [u8; MAX_LIST_BYTES]) -> Others {
     let paths = || libraries.split(|byte| b" :".contains(byte)).filter(|path| !path.is_empty());
     let folder = |path: &[u8]| path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
