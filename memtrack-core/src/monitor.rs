@@ -47,7 +47,8 @@ pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    // If an outer monitor is still recording, the returned value may be dropped during its recording.
+    // If an outer monitor is still recording, the program may drop the returned value during that recording.
+    // `allocate_for_program` prevents these frees from being recorded.
     let stopped = host::allocate_for_program(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {

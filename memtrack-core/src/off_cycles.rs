@@ -18,15 +18,15 @@ impl<T: References + Send + Sync + 'static> Register for Arc<T> {}
 impl<T: References + ?Sized + 'static> RegisterDyn for Rc<T> {}
 impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {}
 
-/// Does nothing without the feature `cycles`.
+/// Registers a value as a starting point for scans. Does nothing without the feature `cycles`.
 #[inline(always)]
 pub fn register(_pointer: &impl Register) {}
 
-/// Does nothing without the feature `cycles`.
+/// Registers an unsized value as a starting point for scans. Does nothing without the feature `cycles`.
 #[inline(always)]
 pub fn register_dyn(_pointer: &impl RegisterDyn) {}
 
-/// Does nothing without the feature `cycles`.
+/// Declares that a static holds its values on purpose. Does nothing without the feature `cycles`.
 #[inline(always)]
 pub fn declare_root<T: References + Sync>(_name: &'static str, _value: &'static T) {}
 

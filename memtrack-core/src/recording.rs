@@ -32,9 +32,9 @@ use crate::tracker::MemoryTracker as Monitor;
 /// Numbers that come from sampled blocks are estimates. They are shown with their error (`1.3 GiB ± 4 %`) or as an
 /// upper limit (`< 40.0 MiB`). Printing a recording shows the largest holders of memory at its peak, and the top
 /// operators and the phases of each device. If neither scopes nor a framework name operators, it shows the top lines of
-/// the program's own code instead. Its width is `COLUMNS`, or else the width of the terminal on standard output, or
-/// else 120 characters. Long names are shortened; [`Self::top`] has them in full. Without the feature `report`,
-/// printing shows only the allocated memory of each device.
+/// the program's own code instead. The text is as wide as the variable `COLUMNS` requests, or else as the terminal on
+/// standard output, or else 120 characters. Long names are shortened; [`Self::top`] has them in full. Without the
+/// feature `report`, printing shows only the allocated memory of each device.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(feature = "report")]

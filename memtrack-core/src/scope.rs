@@ -22,9 +22,9 @@
 //! after data.
 //!
 //! **Limits.** About 61,000 scopes and 32,768 names are kept, with at most 4 MiB of names. Beyond that, scopes are
-//! merged into one scope "(other)" of their kind inside the enclosing scope. If scopes are nested more than 128 deep,
-//! the innermost one is kept, and an operator that calls itself is one scope. A recording contains the number of such
-//! merges.
+//! merged into one scope "(other)" of their kind inside the enclosing scope. Beyond 128 levels, a new scope becomes a
+//! sibling of the innermost one instead of its child. An operator directly inside itself is a single scope. A recording
+//! contains the number of entries into scopes beyond these limits.
 
 #[doc(inline)]
 pub use memtrack_recorder::scope::{

@@ -33,7 +33,7 @@ fn find_async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     let before =
         before.split_last().filter(|(word, _)| is_word(word, "move")).map_or(before, |(_, rest)| rest);
     let (_, statements) = before.split_last().filter(|(word, _)| is_word(word, "async"))?;
-    // If no complete statement precedes the block, it is part of a larger expression.
+    // Unless the block comes first or follows a complete statement, it is part of a larger expression.
     let is_statement = match statements.last() {
         None => true,
         Some(TokenTree::Punct(punct)) => punct.as_char() == ';',

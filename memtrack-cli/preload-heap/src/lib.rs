@@ -4,8 +4,8 @@
 //! allocator, or the C library's, as the next definition after itself.
 //!
 //! The C library's own names for these functions (`__libc_malloc`) are here too, because programs and other libraries call
-//! them, and so are the sized versions of `free` that C23 added. If only this library has the latter, memtrack-preload hides
-//! them from the program.
+//! them, and so are the sized versions of `free` that C23 added. If nothing else in the process defines these versions,
+//! memtrack-preload hides them from the program.
 //!
 //! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock that the recorder also needs to
 //! find the end of a stack.

@@ -48,8 +48,8 @@ macro_rules! wrappers {
                 pub unsafe extern "C" fn $name() {
                     std::arch::naked_asm!(
                         "endbr64",
-                        // Seven words, so that the stack is aligned to 16 bytes at the call. `al` is the number of vector
-                        // registers passed to a variadic function.
+                        // Seven words are pushed, so that the stack is aligned to 16 bytes at the call. `al` is the number of
+                        // vector registers passed to a variadic function.
                         "push rdi",
                         "push rsi",
                         "push rdx",

@@ -116,9 +116,9 @@ pub(super) fn prepare() {
 static HAS_SIZES: AtomicBool = AtomicBool::new(true);
 
 /// Whether calls through the C library's own names (`__libc_malloc`) are recorded. They are recorded if these are other names
-/// for the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may call the
-/// C library's functions, as a library that wraps them does. The blocks of that allocator were recorded when it was called,
-/// and the C library's blocks are different ones.
+/// for the functions that `malloc` and its siblings jump to. Otherwise, the program has another allocator, which may be a
+/// wrapper that calls the C library's functions. The blocks of that allocator were recorded when it was called. The C
+/// library's blocks are different ones, and would be counted in addition.
 static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this call is to be recorded.
@@ -127,8 +127,8 @@ fn is_on() -> bool {
     heap::is_on() && crate::tls::is_set_up()
 }
 
-/// Calls a function of the allocator that may call the program's `malloc` or `free` for the same block, which must not be
-/// recorded twice.
+/// Calls `real`, a function of the allocator. It may itself call the program's `malloc` or `free` for the same block, and
+/// these inner calls are not recorded.
 fn call_once_recorded<R>(real: impl FnOnce() -> R) -> R {
     if is_on() { heap::unrecorded(real) } else { real() }
 }
@@ -372,7 +372,7 @@ unsafe extern "C" fn memtrack_heap_free_sized(block: Block, size: usize) {
         return;
     }
     let Some(real) = FREE_SIZED.get() else {
-        // Only a program that would not run without memtrack calls this function.
+        // The program's allocator lacks this function, so a program that calls it would fail without memtrack.
         // SAFETY: the caller's block.
         return unsafe { memtrack_heap_free(block) };
     };

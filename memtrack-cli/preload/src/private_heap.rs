@@ -1,6 +1,6 @@
 //! A separate heap for the recorder, on its own pages. The recorder must not use the program's heap, which may be in
-//! the middle of a change when the recorder runs (a signal handler that ends the process, an allocator that calls
-//! back). In that case, an allocation from the program's heap would deadlock.
+//! the middle of a change when the recorder runs, for example in a signal handler that ends the process, or when the
+//! program's allocator itself makes a recorded call. In that case, an allocation from the program's heap would deadlock.
 
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};

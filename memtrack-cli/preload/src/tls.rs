@@ -50,7 +50,8 @@ pub(super) fn is_set_up() -> bool {
     own_address != 0 && own_address == pointer
 }
 
-/// Called wherever this library needs the address of a thread-local variable.
+/// Returns the address of one of this library's thread-local variables. The linker redirects the library's calls of
+/// `__tls_get_addr` to this function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(index: *const TlsIndex) -> *mut u8 {
     let variables: usize;

@@ -5,7 +5,7 @@
 //! killed program still exists at that point, so nothing that a hook has written is lost.
 //!
 //! - `process`: one recorded process: its tables, and the events that are drained from its pages
-//! - `recording`: the file of the run, in parts if it has a limit
+//! - `recording`: the file of the run, in several parts if its size is limited
 //! - `snapshot`: snapshots of a program that is still running
 //! - `system`: the system's information about a process
 //!
@@ -36,10 +36,10 @@ pub use process::FailedRequest;
 pub use snapshot::{keep_newest, restrict_to};
 pub use system::exit_status;
 
-/// The number of free extents, of 64 KiB each, while no process is recorded. Of these, 8 are kept for processes that begin. Reserving
-/// one takes the system 10 µs, by which the program starts later.
+/// The number of free extents, of 64 KiB each, while no process is recorded. Of these, 8 are kept for processes that begin.
+/// Reserving an extent takes the system 10 µs, and delays the program's start by as much.
 const FIRST_EXTENTS: usize = 20;
-/// The same number if the heap is not recorded, so that a program's first events are few.
+/// The same number for a run that does not record the heap: a program's first events are few then.
 const FIRST_EXTENTS_WITHOUT_HEAP: usize = 11;
 /// The number of free extents while a process is recorded: 16 MiB.
 const FREE_EXTENTS: usize = 256;
@@ -214,8 +214,8 @@ impl Collector {
         }
     }
 
-    /// Removes the processes that are no longer in the region: a program that overwrites the region's memory ends its own
-    /// recording.
+    /// Removes the processes that are no longer in the region. This happens if a program overwrites the region's memory,
+    /// which ends the program's own recording.
     fn remove_vanished(&mut self, views: &[ProcessView]) {
         let is_present = |number: usize, process: &Process| {
             views.iter().any(|view| view.number == number && process.is_of(view))

@@ -29,17 +29,17 @@ pub(crate) struct Process {
     log: LogState,
     program: String,
     rows: Rows,
-    /// The binaries so far: their addresses and paths.
+    /// The binaries that the process has reported so far: their start addresses and paths.
     modules: HashSet<(u64, String)>,
     driver: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
-    /// Whether a driver reading has not been written yet.
+    /// Whether `driver` contains a reading that has not been written to the file yet.
     has_new_reading: bool,
     sums_written: Instant,
     /// The number of the process in the file; `None` as long as it has no events.
     number: Option<u32>,
     /// The number of events that were read, by device.
     events: BTreeMap<DeviceId, u64>,
-    /// The bytes that the process holds on all devices, not counting blocks that sampling omits.
+    /// The bytes in live blocks of the process, on all devices. Blocks that sampling omits are not counted.
     held_bytes: i64,
     /// The later of two times, in ticks: when the process was last seen running, and when it recorded its newest event.
     seen_ticks: u64,
@@ -47,7 +47,8 @@ pub(crate) struct Process {
     ended_ticks: u64,
     resident_bytes: u64,
     resident_read: Option<Instant>,
-    /// The binary whose `dlsym` makes driver calls bypass the hook.
+    /// The binary whose `dlsym` makes driver calls bypass the hook; `None` if there is none, or after
+    /// [`Self::take_bypass`] has returned it.
     bypass: Option<String>,
     messages: Vec<String>,
     /// Failed requests whose events may not have been written yet.
@@ -87,7 +88,7 @@ impl Rows {
 pub struct FailedRequest {
     /// The number of the process in the file; `None` if nothing was recorded.
     pub process: Option<u32>,
-    /// The request.
+    /// The size and device of the request, and the device's free and total memory.
     pub oom: OutOfMemory,
     /// The time after the request, in ticks of the recorder's clock.
     pub ticks: u64,
@@ -178,8 +179,8 @@ impl Process {
     /// Reads the data that the process has written since the last call, and writes it to `file`. Returns whether there
     /// were events.
     pub(crate) fn drain(&mut self, region: &Region, view: &ProcessView, file: &mut RunFile) -> bool {
-        // The events of these requests were written before the requests' records, so this call or an earlier one reads
-        // them.
+        // The process wrote the events of these requests before it wrote the requests' records. An earlier call has read
+        // the records, so the events are read by this call at the latest.
         let failed = std::mem::take(&mut self.new_failed);
         let has_events = self.write_new(region, view, file);
         self.failed.extend(failed);
@@ -195,7 +196,7 @@ impl Process {
         }
         let is_waiting = self.number.is_none() || self.rows.is_empty() && !self.has_new_reading;
         if self.has_failed {
-            // Rows that cannot be written are not kept either.
+            // After a failed write, nothing more is written, so the rows are dropped.
             self.rows = Rows::default();
         }
         if pages.is_empty() && is_waiting || self.has_failed {
@@ -293,7 +294,7 @@ impl Process {
         file.update(number, |row| row.held_bytes = self.row.held_bytes)
     }
 
-    /// Raises the bytes held to the peak that the recorder counted, which includes blocks that sampling omits.
+    /// Raises the row's `held_bytes` to the peak that the recorder counted. That peak includes blocks that sampling omits.
     fn add_counted_peak(&mut self, end: &End) {
         let counted = end.counted_peak.map_or(0, |peak| peak.bytes);
         self.row.held_bytes = self.row.held_bytes.max(counted);

@@ -48,7 +48,7 @@ struct OpenFile {
     writer: RecordingWriter<PartFile>,
     /// The number of the process whose data is being written.
     selected: u32,
-    /// Present if the file has a limit.
+    /// The part that is being written; `None` if the file has no size limit.
     part: Option<Part>,
     /// The bytes at the beginning of the part that repeat data from earlier parts.
     head_bytes: u64,
@@ -59,9 +59,9 @@ struct OpenFile {
 struct Recording {
     meta: Meta,
     clock: (u64, u64),
-    /// Present if the file has a limit.
+    /// The tables with which the next part will begin; `None` if the file has no size limit.
     tables: Option<Tables>,
-    /// Present if parts begin with the live blocks, or if only live blocks have stacks.
+    /// The live blocks; `None` if neither the next part will begin with them nor `removes_stacks` is set.
     live: Option<Live>,
     /// Whether stacks are kept only for live blocks, not for events.
     removes_stacks: bool,
@@ -71,8 +71,8 @@ struct Recording {
 #[derive(Debug, Default)]
 struct Live {
     state: LiveState,
-    /// The stamps of frees in the last drain whose blocks were unknown. Pages are read one by one, so an allocation by another
-    /// thread may be drained together with the next events, but not later.
+    /// The frees in the last drain whose blocks were unknown: device, address and stamp. The pages of different threads are
+    /// read one after another, so the allocation of such a block may be in the next drain, but not in a later one.
     early_frees: HashMap<(DeviceId, u64), u64>,
 }
 
@@ -225,7 +225,8 @@ impl RunFile {
         held_bytes: u64,
     ) -> io::Result<()> {
         self.begin_part_if_due()?;
-        // Readers of a file that is still being written select the program by the bytes held.
+        // Readers of an unfinished file select the process to show by the rows' `held_bytes`, so a row is written again when
+        // this number has grown by a quarter.
         if self.rows.get(number as usize - 1).is_some_and(|row| held_bytes / 5 * 4 > row.held_bytes) {
             self.update(number, |row| row.held_bytes = held_bytes)?;
         }
@@ -505,7 +506,7 @@ mod tests {
         assert_eq!(live_after(&[&[free, second], &[first]]), [3]);
         assert_eq!(live_after(&[&[second], &[first, free]]), [3]);
         assert_eq!(live_after(&[&[free, second, last_free], &[first]]), [0_u64; 0]);
-        // A free that was drained together with its block does not affect a later block.
+        // A free whose block was known does not affect a later block at the same address.
         assert_eq!(live_after(&[&[first, free], &[second]]), [3]);
     }
 }

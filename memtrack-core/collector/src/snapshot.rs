@@ -5,7 +5,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashMap;
 
-/// Restricts a recording to its events up to `ticks`. The live blocks, segments and sums become those of that moment.
+/// Restricts a recording to its events up to `ticks`. The live blocks, segments and sums become those at that time.
 pub fn restrict_to(snapshot: &mut Snapshot, ticks: u64) {
     let rows: Vec<u32> = (0..snapshot.events.len())
         .filter(|&row| snapshot.events.ticks[row] <= ticks)

@@ -62,8 +62,8 @@ impl SystemProcess {
 
     /// Returns the status of a process whose parent has not read it yet.
     fn status_of_zombie(&self) -> Option<i32> {
-        // A process without the permission to see the status reads 0 instead. Such a process may not read this link
-        // either.
+        // A process without the permission to see the status reads 0 instead, and cannot read this link either. If the
+        // link can be read, the status is the real one.
         std::fs::read_link(format!("/proc/{}/ns/user", self.pid)).ok()?;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -39,7 +39,7 @@ pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
 pub(super) const FOLDED: Kind = *b"FOLD";
 /// The program's reports about its operators.
 pub(super) const OPERATORS: Kind = *b"OPER";
-/// The moments that the program marked.
+/// The points in time that the program marked, with their names.
 pub(super) const MARKS: Kind = *b"MARK";
 /// The names of return addresses.
 pub(super) const NAMES: Kind = *b"NAME";
@@ -112,7 +112,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     }
     if flags == 0 {
         out.extend_from_slice(raw);
-        // An uncompressed payload always fits.
+        // An uncompressed payload always fits the budget, because it raises the limit by 32 times its size.
         budget.try_add(raw.len(), raw.len());
     }
     let stored = out.len() - start - HEAD_BYTES;

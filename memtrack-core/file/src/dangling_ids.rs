@@ -4,7 +4,7 @@
 use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{Scope, Snapshot};
 
-/// Ids at or above this number plus 16 for each written row are treated as damage.
+/// An id is treated as damage if it is at least this number plus 16 times the number of written rows.
 const MAX_HOLES: usize = 1 << 16;
 /// Scopes nested deeper than this are cut off from their outer scopes.
 const MAX_SCOPE_DEPTH: u32 = 4096;

@@ -5,8 +5,8 @@
 //! invariant: no input makes the reader panic, and its memory stays within a small multiple of the file's size.
 //!
 //! **Why a separate package?** The recorder writes the file, readers read it, and both must agree on every
-//! byte. In `formats` it would make the recorder compile the pickle code; in `recorder` it would make readers
-//! compile the hot path.
+//! byte. If this code was in `formats`, the recorder would have to compile the pickle code; if it was in `recorder`,
+//! readers would have to compile the hot path.
 //!
 //! The modules:
 //!

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 
 /// Merges the snapshots of processes. A single snapshot is returned unchanged.
 ///
-/// The memory that a process held when it ended is free from then on: the merged events contain a free for each such
-/// block.
+/// When a process ends, its remaining blocks are freed: for each of them, a free is added to the merged events.
 pub fn merge(mut snapshots: Vec<(ProcessRow, Snapshot)>) -> Snapshot {
     if snapshots.len() == 1
         && let Some((_, snapshot)) = snapshots.pop()
@@ -34,7 +33,7 @@ struct Merged {
     is_begun: bool,
     devices: BTreeMap<DeviceId, DeviceStatistics>,
     driver: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
-    /// Whether each process has sums of its scopes.
+    /// Whether all processes that were added have sums of their scopes.
     has_scope_sums: bool,
     scope_sums: ScopeSums,
 }
@@ -142,7 +141,7 @@ impl Merged {
         snapshot.scope_sums = self.has_scope_sums.then(|| {
             let mut sums = self.scope_sums;
             sums.rows.sort_unstable();
-            // Allocations outside all scopes have a row in each process.
+            // Allocations outside all scopes have the same scope id in all processes, so their rows are added up.
             sums.rows.dedup_by(|later, kept| {
                 let is_same = (later.device, later.scope) == (kept.device, kept.scope);
                 if is_same {

@@ -37,7 +37,7 @@ const HAS_STORAGE_BYTES: u8 = 8;
 pub struct OperatorLine {
     bytes: [u8; MAX_LINE_BYTES],
     len: usize,
-    /// Whether everything fitted.
+    /// Whether everything that was appended fitted into `bytes`.
     fits: bool,
 }
 
@@ -189,7 +189,7 @@ pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, 
 pub struct LoggedTensor {
     /// The tensor's description.
     pub info: TensorInfo<'static>,
-    /// Whether the operator writes it.
+    /// Whether the operator writes to the tensor.
     pub written: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct Part {
     pub recording: u64,
     /// The number of this part.
     pub number: u64,
-    /// The number of the first part.
+    /// The number of the part in which the recording began; in a run, the part in which the process began.
     pub first: u64,
     /// Events after this tick are in this part or a later one; the part begins with the blocks that were live at this
     /// tick.
@@ -123,7 +123,7 @@ fn is_followed_by(file: &mut File, next: u64) -> io::Result<bool> {
 pub fn open(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();
-    // Only regular files can be read twice.
+    // Only a regular file can be read twice: first for its head, and then from the start.
     if file.metadata()?.is_file() {
         if let Some(part) = read_head(&mut file)? {
             let open_part = |number: u64| {
@@ -188,7 +188,8 @@ impl OpeningState {
                 events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
             }
         };
-        // The known blocks, and the known segments. They are kept apart because their addresses are often the same.
+        // The blocks that were live at the part's beginning or that an event has named so far, and the same for segments.
+        // There are two sets because a block and its segment often have the same address.
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
@@ -223,7 +224,7 @@ impl OpeningState {
         }
         for event in snapshot.events.iter() {
             unfinished::count_event(&mut counts, &event);
-            // Earlier events are already included in the state at the part's beginning, or their blocks were freed.
+            // Earlier events are omitted: either the state at the part's beginning includes them, or their blocks were freed.
             if is_after(&event) {
                 events.push(&event);
             }

@@ -122,7 +122,7 @@ pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put_str(out, truncate_name(&scope.name));
 }
 
-/// Reads SCOP.
+/// Reads SCOP: returns the scopes with their ids.
 pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.read_count(4)?;
@@ -151,7 +151,7 @@ pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
     put_str(out, truncate_name(&thread.name));
 }
 
-/// Reads THRD.
+/// Reads THRD: returns the threads with their ids.
 pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.read_count(3)?;
@@ -252,7 +252,7 @@ pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     put_column(out, segments, |s| s.ticks);
 }
 
-/// Reads SEGM.
+/// Reads SEGM: returns the segments.
 pub(super) fn read_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.read_count(6)?;
@@ -307,7 +307,7 @@ pub(super) fn read_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Mal
     Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
 }
 
-/// Appends the payload of MARK: some of the marked moments.
+/// Appends the payload of MARK: some of the marks, that is, points in time that the program marked.
 pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_out: u64) {
     put(out, left_out);
     put(out, marks.names.len() as u64);
@@ -318,7 +318,7 @@ pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_ou
     put_column(out, rows, |mark| u64::from(mark.name));
 }
 
-/// Reads MARK.
+/// Reads MARK: returns the marks and the number of marks that were omitted.
 pub(super) fn read_marks(payload: &[u8]) -> Result<Marks, Malformed> {
     let mut bytes = Bytes(payload);
     let left_out = bytes.read_number()?;

@@ -14,10 +14,10 @@ const MAX_PROCESSES: usize = 1 << 16;
 /// The processes of a run to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProcessChoice {
-    /// The program: see [`main_process`].
+    /// The process that [`main_process`] selects as the program of the run.
     #[default]
     Program,
-    /// The process with this id, or else the largest one with this name or command line.
+    /// The process with this id or, if there is none, the process with this name or command line that held the most memory.
     Named(String),
     /// The process with this command line, as [`ProcessRow::short_command_line`] returns it, or else the program.
     Like(String),

@@ -19,7 +19,7 @@ use std::io::{self, Read};
 
 /// The maximum number of rows of the stack table that a file may leave empty.
 const MAX_EMPTY_STACKS: usize = 1 << 20;
-/// The maximum number of rows of the tables of scopes and threads, of all processes, that a file may leave empty.
+/// The maximum number of rows that a file may leave empty in the tables of scopes and threads of all processes together.
 const MAX_EMPTY_IDS: usize = 1 << 20;
 
 /// The content of a file.
@@ -348,7 +348,8 @@ impl State {
             chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
             chunk::MODULES => {
                 let modules: Vec<Module> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
-                // A later list repeats the earlier lists, except for binaries that were unloaded in between.
+                // A later list repeats the earlier lists, except for binaries that were unloaded in between. Only binaries that
+                // are not known yet are added.
                 let place = |module: &Module| (module.start, module.path.clone());
                 let known: HashSet<_> = snapshot.modules.iter().map(place).collect();
                 snapshot.modules.extend(modules.into_iter().filter(|module| !known.contains(&place(module))));
@@ -429,7 +430,7 @@ impl State {
             }
             chunk::OPENING_LIVE | chunk::OPENING_SEGMENTS | chunk::OPENING_EXPANDABLE => {
                 let opening = self.opening.as_mut().ok_or(Malformed)?;
-                // The state at the beginning of a later part contains only known blocks.
+                // The blocks at the beginning of a later part are already known from the parts before it.
                 if self.part.as_ref().is_some_and(|part| part.number == opening.part.number) {
                     match kind {
                         chunk::OPENING_LIVE => opening.blocks.extend(payload::read_live(raw)?.0),
@@ -494,7 +495,8 @@ impl State {
         }
         if !self.statistics_read {
             snapshot.devices = counts.unwrap_or_else(|| unfinished::count_events(&snapshot.events));
-            // Sums over the events of a sampled heap are not counts: a sampled block counts once, others not at all.
+            // Sums over the events of a sampled heap are not counts of all blocks: a sampled block counts once, and the
+            // blocks that were not sampled are missing.
             let sampled = snapshot.may_lack_small_blocks();
             for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
                 counts.counted = false;
@@ -531,7 +533,7 @@ mod tests {
         let bytes = crate::write(&snapshot, Vec::new()).unwrap();
         let (_, whole) = read(&bytes[..]).unwrap();
         assert!(whole.complete, "{whole:?}");
-        // As if the recording came from a few bytes of a compressed file.
+        // The recording is read as if it came from 1000 bytes of a compressed file.
         let (content, report) = read_choice(&bytes[..], &ProcessChoice::Program, &|| 1000).unwrap();
         assert!(report.damaged && !report.complete && report.lost_bytes > 0);
         let Content::Recording(part) = content else { panic!("a recording") };

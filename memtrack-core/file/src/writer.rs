@@ -239,8 +239,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the tables that are known at the end. Each one replaces earlier tables of its kind; see the functions with
-    /// these names.
+    /// Writes the tables that are known at the end. Each one replaces earlier tables of its kind. Each parameter is
+    /// described at the function of the same name.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -333,8 +333,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes moments that the program marked, in addition to those of earlier calls; writes nothing if there are none.
-    /// The numbers of omitted marks are added up. The threads must be written before.
+    /// Writes the program's marks (named points in time), in addition to those of earlier calls; writes nothing if there
+    /// are none. The numbers of omitted marks are added up. The threads must be written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.

@@ -75,8 +75,8 @@ mod with_symbols {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// The one-time initializers of cells that can be fields as well as statics. If one line initializes several cells,
-    /// their values count as leaks.
+    /// The one-time initializers of cells that can be fields as well as statics. If several blocks with the same stack
+    /// remain, the cells must be fields, so the blocks count as leaks.
     const CELL_INITIALIZERS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
     /// Types in `once_cell` that are hardly ever fields.
     const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
@@ -103,8 +103,8 @@ mod with_symbols {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// Returns the line in the user's code for a stack: once as a key, and once with the called function for
-        /// display.
+        /// Returns the line in the user's code for a stack as two texts: a key for grouping, and the line with the called
+        /// function for display.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let text = "no stack was kept: there are too many different ones".to_owned();

@@ -47,7 +47,7 @@ pub(super) struct State {
     iterations: u64,
     /// The time at which this tracker started, by the recorder's clock.
     start_ticks: u64,
-    /// The result of the search for the peak, or `None` before the search.
+    /// The result of the search for the peak: `None` before the search, and `Some(None)` if no peak was found.
     peak: Option<Option<AllocatedPeak>>,
 }
 
@@ -80,8 +80,8 @@ impl Run {
         }
     }
 
-    /// Records an operator if this needs no memory beyond `spare`. Otherwise, returns the number of chunks in the
-    /// series. Afterwards, `spare` contains the memory to be freed.
+    /// Records an operator if this needs no memory beyond `spare`. Otherwise, fails with the number of chunks in the
+    /// series, for which the caller can allocate memory. Afterwards, `spare` contains the memory to be freed.
     fn operator_finished(&self, node: &'static ScopeNode, spare: &mut SpareMemory) -> Result<(), usize> {
         let name = node.name_id() as usize;
         let mut state = self.lock_state();

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 /// The number of bytes in a MiB, the tracker's unit.
 const MIB: f64 = 1_048_576.0;
-/// The number of records in a chunk. Records are folded one chunk at a time.
+/// The number of records in a chunk. The oldest records are folded, that is, reduced to their peaks and largest growths,
+/// one chunk at a time.
 const CHUNK_RECORDS: usize = 4096;
 /// The maximum number of folded operators kept with their names. These are the ones with the largest growth.
 const MAX_FOLDED_NAMES: usize = 1000;
@@ -43,7 +44,7 @@ struct Record {
 /// The records of one run.
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
-    /// The memory that the chunks take up.
+    /// The size of the chunks, which counts as memtrack's own memory.
     chunk_memory: InternalMemory,
     /// The minimum number of records to keep.
     keep: usize,
@@ -227,7 +228,7 @@ impl Series {
         let records = || self.chunks.iter().flatten().enumerate();
         let is_around = |record: &Record| peak.operators.contains(&record.node.id);
         let after = |&(_, record): &(usize, &Record)| record.ticks >= peak.ticks;
-        // With several threads, other operators may end before the one that contains the peak.
+        // With several threads, the first operator that ends after the peak need not be the one that contains the peak.
         let around = records().find(|entry| after(entry) && is_around(entry.1));
         let next = || records().find(after).map_or_else(|| records().count(), |(index, _)| index);
         let index = around.map_or_else(next, |(index, _)| index);

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Demangles a Rust or C++ symbol. Other symbols are C names and remain unchanged. Otherwise, the function name `w`
-/// would become `wchar_t`, because that is its meaning as a mangled type.
+/// Demangles a Rust or C++ symbol. Other symbols are C names and are not demangled: as a mangled type, `w`
+/// means `wchar_t`, so a function named `w` would get the wrong name.
 pub(super) fn demangle(symbol: &str) -> String {
     let symbol = strip_clone_suffix(symbol);
     // Symbols in macOS object files have an extra underscore.

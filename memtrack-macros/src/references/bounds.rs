@@ -44,7 +44,7 @@ pub(super) fn add_bounds(generics: &mut Generics, name: &Ident, visited: &[Type]
                 || parameters.contains(word)
                 || OWNING_CONTAINERS.iter().any(|owning| word == owning)
         };
-        // This is some other type, such as a counted pointer, which requires its target to be `'static`.
+        // Any word that is not known may be a counted pointer, which requires its target to be `'static`.
         let is_behind_pointer = mentions(tokens, &|word| !is_known(word));
         for parameter in &parameters {
             if mentions(rest.clone(), &|word| word == parameter) {

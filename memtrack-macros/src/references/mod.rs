@@ -39,7 +39,7 @@ struct Expansion {
     body: TokenStream,
     /// The types of fields that are visited through their own implementations.
     visited: Vec<Type>,
-    /// Whether all references come from fields of these types.
+    /// Whether the implementation reports nothing except through the fields of the `visited` types.
     only_visited: bool,
 }
 

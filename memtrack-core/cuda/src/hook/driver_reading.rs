@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The values of `CUmemPool_attribute` for reserved and used bytes: the current number and the peak of each.
 const POOL_ATTRIBUTES: [i32; 4] = [5, 6, 7, 8];
 
-/// Takes a reading at an event on `device`, unless another thread has already claimed it.
+/// Takes the reading that is due at an event on `device`, unless another thread has already claimed that reading.
 #[cold]
 pub(super) fn take_due_reading(driver: &Driver, device: DeviceId, now: u64) {
     let _inside = reentry::enter();

@@ -19,7 +19,8 @@ const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[cfg(target_arch = "aarch64")]
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 
-/// A name that no library exports: each copy of this hook returns a different address for it.
+/// A name that no library exports. For this name, the hook's `dlsym` returns an address in its own binary, which
+/// distinguishes the copies of the hook in a process.
 const IDENTITY_QUERY: &CStr = c"cuMemtrackHook";
 
 /// The `dlsym` that all code in the process calls. Returns the result of [`find_wrapper`] unless it is null. Otherwise, it
@@ -85,13 +86,14 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
 /// Returned by [`find_wrapper`] if `dlsym` must report that the name was not found. The error message is already set.
 const ABSENT: *const c_void = std::ptr::without_provenance(1);
 
-/// Returns the wrapper for a name, [`ABSENT`], or null if the C library's `dlsym` must be called; [`REAL`] is set then.
+/// Returns the wrapper for a name, or [`ABSENT`], or null if the C library's `dlsym` must be called. [`REAL`] is set when
+/// this function returns.
 extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c_void {
     let real = real_dlsym();
     // SAFETY: callers of `dlsym` pass a C string or null. The second byte is read only if the first is not the end.
     let begins_with =
         |start: &[u8; 2]| unsafe { *name == start[0] as c_char && *name.add(1) == start[1] as c_char };
-    // The driver's names, and those of `absent`.
+    // The driver's names begin with `cu`, and the heap's names that `absent` hides with `fr`.
     if name.is_null() || !begins_with(b"cu") && !begins_with(b"fr") {
         return std::ptr::null();
     }
@@ -104,7 +106,7 @@ extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c
     // SAFETY: the caller's own arguments. Here, `RTLD_NEXT` means the binaries after this one, and this one precedes
     // every driver.
     let found = unsafe { real(handle, name.as_ptr()) };
-    // The next function after the caller may be memtrack's.
+    // For the caller, `RTLD_NEXT` may mean memtrack's own function, which the lookup above does not search.
     let may_be_here = absent::is_here(name.to_bytes(), found) || found.is_null() && handle == libc::RTLD_NEXT;
     if may_be_here && absent::is_defined_only_here(name) {
         return ABSENT;
@@ -172,8 +174,8 @@ pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
     }
 }
 
-/// Returns the function with this name that the executable is bound to, and therefore nearly all code in the process; null
-/// if there is none.
+/// Returns the function with this name to which the executable, and therefore nearly all code in the process, is bound;
+/// null if there is none.
 pub(super) fn process_symbol(name: &CStr) -> *mut c_void {
     static PROCESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut process = PROCESS.load(Ordering::Relaxed);

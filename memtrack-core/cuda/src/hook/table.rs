@@ -15,8 +15,8 @@ const SLOTS: usize = 4;
 /// The slot for programs that are linked against the driver.
 const LINKED_SLOT: usize = SLOTS;
 
-/// `CUDA_ERROR_NOT_INITIALIZED`, which is returned if a program linked against the driver calls it, but there is no
-/// driver.
+/// `CUDA_ERROR_NOT_INITIALIZED`: the result of the exported functions, which programs that are linked against the driver
+/// call, if there is no driver.
 const NOT_INITIALIZED: CuResult = 3;
 
 /// A hooked function.
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_base_name_resolves_to_the_function_of_its_version() {
         assert_eq!(symbol("cuMemAlloc", 12080, false), Some("cuMemAlloc_v2"));
-        // The first `cuMemAlloc` took 32-bit sizes.
+        // In CUDA 3.0, `cuMemAlloc` is a function with 32-bit sizes, which is not hooked.
         assert_eq!(symbol("cuMemAlloc", 3000, false), None);
         assert_eq!(symbol("cuGetProcAddress", 11060, false), Some("cuGetProcAddress"));
         assert_eq!(symbol("cuGetProcAddress", 12000, true), Some("cuGetProcAddress_v2"));

@@ -45,7 +45,7 @@ pub(super) enum AllocationDevice {
     Current,
     /// The device of the allocation's stream or pool, which need not be the current one.
     StreamDevice,
-    /// A known device.
+    /// The device with this number.
     Device(u16),
     /// Pinned host memory.
     Pinned,
@@ -177,8 +177,8 @@ impl HookedCall {
     /// Records the result that the driver returned for frees recorded by [`Self::before_unmap`] or
     /// [`Self::before_teardown`].
     pub(super) fn record_free_results(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
-        // Frees that also end a pool's blocks are stamped again. They come after all others, because a thread's events
-        // would be out of order otherwise.
+        // If blocks that a pool reported are freed with a segment, the segment's free gets a new, later stamp. Such frees
+        // are recorded last, because this thread's events would be out of order otherwise.
         freed.sort_by_key(DriverFreed::ends_others);
         freed.into_iter().for_each(|freed| self.record_free_result(result, Some(freed)));
     }

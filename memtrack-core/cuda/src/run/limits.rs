@@ -52,17 +52,19 @@ pub(super) unsafe fn without_library(environment: Environment, start: impl FnOnc
     }
 }
 
-/// The libraries that remain in a list without memtrack's.
+/// How many of the libraries in `LD_PRELOAD` remain when memtrack's are removed.
 #[derive(Debug, PartialEq, Eq)]
 enum Others {
     All,
     None,
     /// Some libraries remain; the buffer contains the variable that lists them.
     Some,
+    /// Some libraries remain, but the buffer is too small for their list.
     TooLong,
 }
 
-/// Writes the variable without memtrack's libraries, which are all in one folder, to the buffer, as a C string.
+/// Writes `LD_PRELOAD` without memtrack's libraries to `variable`, as a C string. All libraries in the
+/// preload library's folder count as memtrack's.
 fn other_libraries(libraries: &[u8], variable: &mut [u8; MAX_LIST_BYTES]) -> Others {
     let paths = || libraries.split(|byte| b" :".contains(byte)).filter(|path| !path.is_empty());
     let folder = |path: &[u8]| path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);

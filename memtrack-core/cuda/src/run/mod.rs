@@ -36,14 +36,14 @@ pub fn on_library_load() {
     let _inside = reentry::enter();
     hook::hide_absent_names();
     if !connect() {
-        // The command has ended, or this program has other rights or another root.
+        // This happens if the command has ended, or if this program has other permissions or another root folder.
         REQUESTED.store(true, Ordering::Relaxed);
         return;
     }
     unhooked::prepare();
     census::prepare();
     if wants_heap() {
-        // This is also done where the hook is not in place, because heap calls do not pass through it.
+        // Recording starts even if the hook is not in place, because heap calls do not pass through the hook.
         REQUESTED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
     }
@@ -66,8 +66,8 @@ pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
 
-/// Stops the readings of snapshots, and reports to the command if driver calls bypassed the hook. Called when the
-/// process exits.
+/// Stops the driver readings that precede snapshots, and reports to the command if driver calls bypassed the hook. Called
+/// when the process exits.
 pub fn on_library_unload() {
     hook::stop_readings();
     with_room(unhooked::note_driver);

@@ -19,8 +19,8 @@ pub(super) fn prepare() {
 /// Reports to the command that the process has loaded the driver, if calls bypass the hook. May be called in a signal
 /// handler.
 pub(super) fn note_driver() {
-    // The program's `dlsym` is not called when the library is loaded: it may need state that the program's constructors
-    // prepare.
+    // `is_other_copy_in_place` calls the program's `dlsym`, which may need state that the program's constructors
+    // prepare. It is therefore called here, and not already when the library is loaded.
     if IS_BYPASSED.load(Ordering::Relaxed) && driver_is_mapped() && !hook::is_other_copy_in_place() {
         shared_memory::note_bypassed_driver();
     }
@@ -45,7 +45,7 @@ fn driver_is_mapped() -> bool {
             let Some(count) = usize::try_from(count).ok().filter(|&count| count > 0) else { break };
             let length = kept + count;
             found = buffer[..length].windows(NAME.len()).any(|window| window == NAME);
-            // The end of the buffer may contain the beginning of the name.
+            // The end of the buffer may contain the beginning of the name, so it is kept for the next read.
             kept = length.min(NAME.len() - 1);
             buffer.copy_within(length - kept..length, 0);
         }

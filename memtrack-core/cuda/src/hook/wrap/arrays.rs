@@ -26,9 +26,9 @@ pub(in crate::hook) struct ArrayDescriptor3d {
     flags: u32,
 }
 
-/// The depth is a number of layers (`CUDA_ARRAY3D_LAYERED`), which mipmaps do not halve.
+/// The flag of an array whose depth is a number of layers (`CUDA_ARRAY3D_LAYERED`), which mipmaps do not halve.
 const LAYERED: u32 = 0x01;
-/// Memory is mapped later (`CUDA_ARRAY3D_SPARSE`, `CUDA_ARRAY3D_DEFERRED_MAPPING`).
+/// The flags of arrays to which memory is mapped later (`CUDA_ARRAY3D_SPARSE`, `CUDA_ARRAY3D_DEFERRED_MAPPING`).
 const MAPPED_LATER: u32 = 0x40 | 0x80;
 
 impl ArrayDescriptor3d {

@@ -96,7 +96,8 @@ pub(in crate::hook) unsafe fn import(
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
-        // A process that imports its own memory may receive the handle that it already has.
+        // A process that imports its own memory may receive the handle that it already has. In that case, the existing
+        // entry remains.
         with_tables(|tables| {
             tables.handles.entry(handle).or_insert(Memory::Imported);
         });
