@@ -39,8 +39,8 @@ pub struct AllocatorOptions {
     pub large_segment_size: u64,
     /// The amount of address space that an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option, it limits only
-    /// allocators that are created with it.
+    /// The share of the device's memory that an allocator may reserve. With `throw_on_cudamalloc_oom`, every request is
+    /// checked against it; without that option, only its value at the allocator's creation has an effect.
     pub per_process_memory_fraction: f64,
     /// Whether a request that would exceed `per_process_memory_fraction` is rejected without first releasing cached
     /// memory. If a request exceeds a limit that was set at run time, cached memory is released nevertheless.
@@ -53,7 +53,8 @@ fn read_variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
-/// Reads an environment variable, even in privileged programs, because without the recorder no variable is a file name.
+/// Reads an environment variable. This is safe even in setuid programs, because without the recorder, no variable
+/// contains the name of a file to write.
 #[cfg(not(feature = "record"))]
 fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
