@@ -38,7 +38,7 @@ const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuMemSetAccess",
 ];
 
-/// The highest handle that stands for a default stream.
+/// The highest handle that stands for a default stream; the others are 0 and 1.
 const LAST_DEFAULT_STREAM: u64 = 2;
 
 /// The memory of one CUDA device. Dropping it frees any memory that is still allocated.

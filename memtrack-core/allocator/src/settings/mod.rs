@@ -29,7 +29,8 @@ pub struct AllocatorOptions {
     pub max_split_size: u64,
     /// The maximum number of bytes by which an unsplit block may exceed the requested size.
     pub max_non_split_rounding: u64,
-    /// The share of the limit above which old cached blocks are released; 0 means that they never are.
+    /// Old cached blocks are released when reserved memory exceeds this share of the limit; 0 means that they never
+    /// are.
     pub garbage_collection_threshold: f64,
     /// The rounding of requests between powers of two.
     pub roundup: Roundup,

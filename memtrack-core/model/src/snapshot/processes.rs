@@ -182,8 +182,8 @@ pub fn main_process(rows: &[ProcessRow]) -> Option<u32> {
     let is_launcher = is_launcher(first.name()) || script.is_some_and(is_launcher);
     let is_other_larger = rows.iter().any(|row| row.pid != first.pid && row.held_bytes > 0);
     if is_small || is_launcher && is_other_larger {
-        // If the program is a launcher, leave out the other rows of its process, which are the programs that it ran
-        // before.
+        // If the last program held little memory, an earlier program of its process may be the result. If it is only a
+        // launcher, leave out its whole process.
         let others = rows.iter().filter(|row| row.pid != first.pid || is_small);
         return others
             .max_by_key(|row| (row.held_bytes, std::cmp::Reverse(row.number)))
