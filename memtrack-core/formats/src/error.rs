@@ -33,7 +33,7 @@ pub enum LoadError {
     Misnamed,
     /// The input can be read but is not a snapshot.
     Shape {
-        /// The position, written as in Python.
+        /// The position of the value in the snapshot, written as a Python expression.
         path: String,
         /// The type that was found there.
         found: &'static str,
@@ -47,7 +47,7 @@ pub enum LoadError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct JsonError {
-    /// The byte offset, counted from the start of the unpacked input.
+    /// The byte offset at which reading failed, counted from the start of the unpacked input.
     pub offset: u64,
     pub(crate) kind: PickleErrorKind,
 }

@@ -111,7 +111,7 @@ pub trait SnapshotFiles: Sized {
 
     /// Writes the snapshot to `path`, replacing any existing file. The suffix determines the format: `.pickle`, `.json`
     /// or `.memtrack`, optionally followed by `.gz` or `.zst`. The file appears either complete or not at all. If the
-    /// format has frame names, `names` provides them for a recording's stacks.
+    /// format stores the names of frames, `names` provides them for a recording's stacks.
     ///
     /// # Errors
     /// Fails if the suffix is unknown, the file cannot be written, or the format cannot represent a value.
@@ -145,8 +145,8 @@ pub trait SnapshotFiles: Sized {
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
 
-/// Reads all processes from the recording of a run in a stream, each with its own snapshot. The recording of a single
-/// process has one row, and a file with a snapshot from PyTorch has none.
+/// Reads the recording of a run from a stream and returns all its processes, each with its own snapshot. For the
+/// recording of a single process, the list has one row; for a file with a snapshot from PyTorch, it is empty.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a recording.

@@ -24,7 +24,8 @@ pub struct LoadOptions<'a> {
 }
 
 impl Default for LoadOptions<'_> {
-    /// Returns the default options: at most 64 GiB, no progress reports, with events, and the program of a run.
+    /// Returns the default options: at most 64 GiB, no progress reports, with events, and of a run, only the process
+    /// that is the program.
     fn default() -> Self {
         Self { max_input: 64 << 30, progress: None, events: true, process: ProcessChoice::Program }
     }
@@ -125,13 +126,13 @@ pub fn unpack<'a>(
     })
 }
 
-/// Returns at most `limit` bytes from the start of a file after decompression, given its first bytes `stored`. These
-/// bytes suffice to identify the kind of file. The result is shorter if `stored` does not contain more.
+/// Decompresses the start of a file, given its first bytes `stored`, and returns at most `limit` bytes, by which the
+/// kind of file can be identified. Returns fewer bytes if `stored` does not contain enough data.
 pub fn unpacked_head(stored: &[u8], limit: usize) -> Vec<u8> {
     let count = InputState::default();
     let mut head = Vec::new();
     if let Ok((reader, _)) = unpack(CountingReader { inner: stored, count: &count }) {
-        // Ignore errors, because the data up to the end of `stored` has been read.
+        // Ignore errors: they occur where `stored` ends, and the data before that has been read.
         let _ = reader.take(limit as u64).read_to_end(&mut head);
     }
     head

@@ -18,7 +18,7 @@ pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingEr
 }
 
 /// Reads the processes that `process` selects from a recording. `packed_bytes` returns the number of bytes that have been
-/// read so far from a file that is compressed as a whole.
+/// read so far from the file if it is compressed as a whole, and `u64::MAX` otherwise.
 ///
 /// # Errors
 /// Fails in the same cases as [`load_from`], and if a run has no such process.

@@ -116,7 +116,8 @@ pub enum Action {
     Snapshot = 9,
     /// A block was annotated.
     Annotate = 10,
-    /// An action that memtrack does not know. Its name in the PyTorch file is kept beside the event.
+    /// An action that memtrack does not know. Its name in the PyTorch file is kept in
+    /// [`PyTorch::events`](crate::snapshot::pytorch::PyTorch::events).
     Other = 11,
 }
 

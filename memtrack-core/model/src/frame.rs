@@ -39,7 +39,8 @@ pub struct Binary {
 pub enum BinaryPart {
     /// The program itself.
     Program,
-    /// A library installed with the program: in or below its folder, or in the `lib` folder beside its `bin`.
+    /// A library installed with the program: in or below the program's folder, or in the `lib` folder next to the
+    /// program's `bin` folder.
     WithProgram,
     /// Any other library.
     #[default]

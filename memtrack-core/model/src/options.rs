@@ -133,7 +133,7 @@ pub struct Options {
     pub report_on_oom: bool,
     #[doc(hidden)]
     pub operators: bool,
-    /// Set by `memtrack run`, so that a stream that stays empty leaves no file.
+    /// Whether `memtrack run` set these options, in which case a stream to which nothing is written leaves no file.
     #[doc(hidden)]
     pub under_run: bool,
 }
@@ -215,8 +215,8 @@ impl Options {
     /// of the limit are in use. At the limit, further small blocks are only counted. Large blocks and device blocks
     /// still have their events, so sums and peaks stay exact. However, once the ring has dropped the event of such an
     /// allocation, its scope and stack are unknown. Allocations that only the CUDA driver hook sees are then left out
-    /// of all sums. The recording counts both kinds of blocks ([`Folded`](crate::snapshot::Folded)), and
-    /// `memtrack summary` reports the counts.
+    /// of all sums. The recording contains the number of blocks that were not tracked and the number of driver
+    /// allocations that were left out ([`Folded`](crate::snapshot::Folded)), and `memtrack summary` reports both.
     pub fn live_blocks(mut self, max: u64) -> Self {
         self.live_blocks = Some(max.max(1024));
         self
@@ -247,7 +247,8 @@ impl Options {
     }
 
     /// Sets the smallest budget, so that recording takes hardly any time: sums are exact, but few small blocks are
-    /// recorded. `memtrack run` uses this for programs beyond its limit.
+    /// recorded. `memtrack run` uses this for programs that are started after its maximum number of programs has been
+    /// reached.
     #[doc(hidden)]
     pub fn smallest_budget(self) -> Self {
         self.budget(1e-6)
@@ -308,9 +309,9 @@ impl Options {
     }
 
     /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics. After panics
-    /// that may be caught, it is written only if this takes less than a fiftieth of the time. The file is replaced
-    /// atomically. A forked child writes to `path.PID`. Only the first 100 children do so, and the number of further
-    /// children is reported on stderr at the end.
+    /// that may be caught, it is written only if this takes less than a fiftieth of the program's running time. The
+    /// file is replaced atomically. A forked child writes to `path.PID`. Only the first 100 children do so, and the
+    /// number of further children is reported on stderr at the end.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = false;
@@ -355,8 +356,8 @@ impl Options {
     ///
     /// When memory runs out again, the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again, so
     /// the first dump and the newest seven are kept. From the ninth dump on, a dump is made only if dumping takes less
-    /// than a fiftieth of the time. Existing files are replaced, and a dump that fails is reported on stderr. A forked
-    /// child dumps to `NAME.PID.SUFFIX`.
+    /// than a fiftieth of the program's running time. Existing files are replaced, and a dump that fails is reported on
+    /// stderr. A forked child dumps to `NAME.PID.SUFFIX`.
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
         self.dump_on_oom = Some(path.into());
         self
@@ -367,7 +368,7 @@ impl Options {
     /// [`Self::dump_on_oom`] includes it.
     ///
     /// The first three times that memory runs out are reported, and later ones are reported as long as that takes less
-    /// than a fiftieth of the time. Naming the functions takes half a second at most.
+    /// than a fiftieth of the program's running time. Naming the functions takes half a second at most.
     #[must_use]
     pub fn report_on_oom(mut self) -> Self {
         self.report_on_oom = true;
@@ -381,7 +382,7 @@ impl Options {
         self.report_on_oom()
     }
 
-    /// Returns whether the holders of the memory are reported when it runs out.
+    /// Returns whether the code that holds the memory is reported when memory runs out.
     #[doc(hidden)]
     pub fn reports_on_oom(&self) -> bool {
         self.report_on_oom || self.dump_on_oom.is_some()

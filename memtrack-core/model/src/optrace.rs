@@ -1,6 +1,6 @@
 //! An operator trace: the operators that ran, their tensors, and the memory that they allocated. It is either read from
-//! an operator trace file (see docs/FILES.md in the repository) or recorded by a program. The analysis determines the
-//! purpose of its memory.
+//! an operator trace file (see docs/FILES.md in the repository) or recorded by a program. From a trace, the analysis
+//! determines the purpose of the program's memory.
 
 use crate::scope_path::Phase;
 use crate::snapshot::{StringId, StringTable};
@@ -19,7 +19,7 @@ pub struct OperatorTrace {
     pub strings: StringTable,
     /// The names of devices (such as `cpu` or `cuda:0`), by [`DeviceIndex`].
     pub devices: Vec<String>,
-    /// The tensors, each as it was at some moment.
+    /// The descriptions of tensors, each at one point in time.
     pub tensors: Vec<Tensor>,
     /// The stacks, innermost frame first.
     pub stacks: Vec<Vec<TraceFrame>>,
@@ -50,7 +50,7 @@ pub struct Header {
     pub partial: bool,
 }
 
-/// A tensor as it was at some moment.
+/// The description of a tensor at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// The identity of the logical tensor.

@@ -19,7 +19,7 @@ pub fn split_file_name(path: &str) -> Option<(&str, &str)> {
     Some((&path[..at], &path[at + 1..]))
 }
 
-/// Returns the path with slashes between its folders. Rules compare paths in this form. For example,
+/// Returns the path with slashes between its folders. Rules that match paths compare them in this form. For example,
 /// `d:\lm\model.py` becomes `D:/lm/model.py`. The prefix `\\?\`, which turns off the length limit of Windows, is
 /// removed, and a drive letter becomes upper case.
 pub fn with_slashes(path: &str) -> Cow<'_, str> {

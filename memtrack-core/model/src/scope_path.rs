@@ -1,6 +1,7 @@
 //! The position of an event in its scopes: the module path, the phase and the operator, as well as the operator's full
 //! name as written by MemoryTracker. The tracker uses this module for live scopes, and every report uses it for the
-//! rows of a [`ScopeTable`]. It therefore reads only kinds and names, from the innermost scope outwards.
+//! rows of a [`ScopeTable`]. It reads only what both have: the kinds and names of scopes, from the innermost one
+//! outwards.
 
 use crate::event::ScopeId;
 use crate::snapshot::{ScopeKind, ScopeTable};

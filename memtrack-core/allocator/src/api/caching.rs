@@ -50,8 +50,8 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     }
 }
 
-/// Locks a mutex even if it is poisoned. The code below never panics in the middle of a change, so the state is
-/// always consistent.
+/// Locks a mutex even if it is poisoned. No code that holds one of these locks panics in the middle of a change, so the
+/// state is always consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -59,11 +59,11 @@ impl FreeMemoryCallbacks {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Adds a callback that is called to free memory whenever the cache has no block for a request, before
-    /// memory is allocated from the device. A client with its own cache can empty that cache in the callback.
-    /// The allocator then searches its own cache again. As in PyTorch, the callback returns whether it freed
-    /// anything, but the result is not used here. All callbacks are called in the order in which they were
-    /// added, and no lock is held during the calls. This is PyTorch's `FreeMemoryCallback`.
+    /// Adds a callback that is called to free memory whenever the cache has no block for a request, before memory is
+    /// allocated from the device. A client with its own cache can empty that cache in the callback. The allocator then
+    /// searches its own cache again. As in PyTorch, the callback returns whether it freed anything, but the allocator
+    /// ignores this result. All callbacks are called in the order in which they were added, and no lock is held during
+    /// the calls. This is PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
         lock(&callbacks.callbacks).push(Arc::new(callback));
@@ -85,7 +85,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         let id = device.id;
         drop(device);
-        // The caller searches the cache again in any case, because another thread may have freed memory.
+        // Ignore what the callbacks return: the caller searches the cache again in any case, because another thread may
+        // have freed memory.
         self.shared.free_memory_callbacks.call_all();
         self.lock_device(id)
     }

@@ -5,8 +5,9 @@
 //! **How is a capture detected?** PyTorch 2.15 checks the thread's current stream. There is no current stream here.
 //! Instead, a request checks the stream it is for, which in PyTorch programs is the current stream, and `record_stream`
 //! checks the stream that uses the block. `free` and `empty_cache` check whether any capture is in progress. PyTorch
-//! completes deferred frees at the next request outside the capture, even during the capture if its streams have not
-//! been joined yet; here they are completed after the capture.
+//! completes deferred frees at the next request for a stream that is not captured, which may be while the capture is
+//! still in progress, if its streams have not been joined yet; here, deferred frees are always completed after the
+//! capture.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -53,7 +54,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.lock_device(device)?.end_allocate_to_pool(pool)
     }
 
-    /// Ends a graph's use of its pool; call this once for each [`Self::begin_allocate_to_pool`]. When the pool has no
+    /// Ends a graph's use of `pool`; call this once for each [`Self::begin_allocate_to_pool`]. When the pool has no
     /// users left, its free memory is released by the next [`empty_cache`](crate::Backend::empty_cache) or when memory
     /// runs out.
     ///

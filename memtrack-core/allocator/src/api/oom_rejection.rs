@@ -31,12 +31,13 @@ pub(crate) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
 
 impl<M: DeviceMemory> Device<M> {
     /// Rejects a request if a segment for it would exceed `per_process_memory_fraction`. The limit set by
-    /// `set_per_process_memory_fraction` is checked elsewhere.
+    /// `set_per_process_memory_fraction` is checked when the segment is allocated.
     pub(crate) fn reject_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
         if !self.options.throw_on_cudamalloc_oom {
             return Ok(());
         }
-        // Truncate here, as PyTorch does, although it rounds the other limit.
+        // Truncate this limit, as PyTorch does, although PyTorch rounds the limit set by
+        // `set_per_process_memory_fraction`.
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
         if self.reserved.saturating_add(request.segment) <= allowed {
             return Ok(());

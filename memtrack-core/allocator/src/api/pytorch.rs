@@ -21,7 +21,7 @@ pub(crate) struct AllocatorState {
 }
 
 impl AllocatorState {
-    /// Converts the state to a snapshot, with names from `names`.
+    /// Converts the state to a snapshot, in which `names` names the frames of the stacks.
     pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
         let mut built = Builder::new(&self.names, names);
         for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {

@@ -15,8 +15,8 @@ use std::io;
 use std::path::Path;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Starts recording events, keeping any that were recorded before; `None` stops recording and discards the
-    /// recorded events. Blocks keep their stacks.
+    /// Starts recording events, keeping any that were recorded before; `None` stops recording and discards the recorded
+    /// events. Live blocks keep the stacks of their allocations in either case.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
         Caller::prepare(options);
         for mut device in self.lock_devices() {

@@ -3,7 +3,7 @@
 use crate::state::stats::{DeviceStats, Stat, StatArray};
 use std::fmt::Write;
 
-/// The number format of a row.
+/// The format of the numbers in a row of the table.
 #[derive(Clone, Copy)]
 struct Scale {
     units: &'static [&'static str],

@@ -59,7 +59,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Records that `stream` also uses the memory at `address`.
     ///
     /// # Errors
-    /// Fails when the address is unknown, if the backend checks it.
+    /// Fails when the backend checks the address and does not know it.
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError>;
 
     /// Releases cached memory to the devices.

@@ -1,7 +1,7 @@
 //! A device's primary context and driver calls made in it, for all code that allocates on the device.
 //!
-//! **Why the relaxed capture mode?** PyTorch uses it too. In the default mode, memory and event calls would break a
-//! capture on the calling thread.
+//! **Why the relaxed capture mode?** PyTorch uses it too. In the default mode, allocating memory or querying events
+//! would invalidate a graph capture on the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::device_memory::DeviceError;

@@ -38,7 +38,7 @@ const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuMemSetAccess",
 ];
 
-/// The highest handle that stands for a default stream.
+/// The highest handle that stands for a default stream; the others are 0 and 1.
 const LAST_DEFAULT_STREAM: u64 = 2;
 
 /// The memory of one CUDA device. Dropping it frees any memory that is still allocated.
@@ -50,10 +50,10 @@ pub struct CudaMemory {
     streams: Mutex<HashMap<u64, Arc<CudaStream>>>,
 }
 
-/// Resources that have to be released.
+/// The driver resources that a [`CudaMemory`] has allocated and must release when it is dropped.
 #[derive(Debug, Default)]
 struct Resources {
-    /// The segments, by address. The value is unused.
+    /// The addresses of the segments. The map's values are unused.
     segments: HashMap<u64, ()>,
     /// The sizes of reserved address ranges, by address.
     ranges: HashMap<u64, u64>,
@@ -152,7 +152,8 @@ impl CudaMemory {
         check("cuMemCreate", unsafe {
             sys::cuMemCreate(&raw mut handle, page as usize, &raw const properties, 0)
         })?;
-        // SAFETY: the range was reserved and nothing is mapped there; the handle was created above with that size.
+        // SAFETY: the range was reserved and nothing is mapped there; the handle was created above with the page's
+        // size.
         let mapped = check("cuMemMap", unsafe { sys::cuMemMap(address, page as usize, 0, handle, 0) });
         let result = mapped.and_then(|()| {
             let mut access: sys::CUmemAccessDesc =
@@ -233,7 +234,7 @@ impl DeviceMemory for CudaMemory {
             let recorded = unsafe { sys::cuEventRecord(handle, stream.0 as sys::CUstream) };
             if is_invalid_stream(recorded) {
                 // Work queued on a destroyed stream continues, so wait for the whole device. The event was not
-                // recorded, so it counts as done after that.
+                // recorded, and the driver reports such an event as done.
                 return self.wait_for_all().map(|()| event);
             }
             check("cuEventRecord", recorded).map(|()| event)

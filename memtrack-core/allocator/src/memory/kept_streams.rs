@@ -1,8 +1,8 @@
 //! Keeps streams alive for as long as memory belongs to them. Cached memory still belongs to its stream after the last
-//! buffer is dropped. The allocator waits for the stream's handle before it unmaps the pages, and a new stream with the
-//! same handle would receive the memory while the destroyed stream's work still uses it. The allocator therefore holds
-//! a reference to the stream of each buffer. When a buffer is created on a new stream, idle streams that have no other
-//! references are released along with their memory.
+//! buffer is dropped. The allocator later uses the stream's handle to wait for the stream before it unmaps its pages,
+//! and a new stream with the same handle would receive the memory while the destroyed stream's work still uses it. The
+//! allocator therefore holds a reference to the stream of each buffer. When a buffer is created on a new stream, idle
+//! streams that have no other references are released along with their memory.
 //!
 //! **What if a client passes a handle instead of the stream object?** Then the client must keep the stream alive. If
 //! the driver detects that the stream was destroyed, the allocator waits for the whole device.

@@ -15,7 +15,8 @@ const GRANULARITY: u64 = 2 << 20;
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 /// The size of each device's address space.
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// The maximum memory of a device in bytes (8 PiB). With it, every offset in a range fits into a key of `free_blocks`.
+/// The maximum memory of a device in bytes (8 PiB). This limit ensures that every offset in a range fits into a key of
+/// `free_blocks`.
 pub(crate) const MAX_TOTAL_BYTES: u64 = 1 << 53;
 
 /// A device with addresses but no memory. Addresses increase and are never reused.

@@ -3,8 +3,8 @@
 use super::results::{ReplayReport, ReplayRow};
 use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
 
-/// The minimum number of requests that a trace must have for a recommendation. With fewer, reserved memory
-/// depends mostly on earlier requests.
+/// The minimum number of requests that a trace must have for a recommendation. With fewer, reserved memory depends
+/// mostly on requests from before the trace.
 const MIN_REQUESTS: usize = 20;
 /// The maximum relative difference between the recording and a replay under the recorded settings. If the
 /// difference is larger, the replay does not reproduce the recording.

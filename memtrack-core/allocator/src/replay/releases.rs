@@ -26,7 +26,8 @@ pub(super) struct Releases {
     /// The causes of each series of releases. The key is the index in the trace of the first release in the series for
     /// [`Release::ForRequest`], and of the last release for other causes.
     by_index: HashMap<usize, Vec<Release>>,
-    /// The maximum sum of reserved and free memory at times when memory ran out, in bytes.
+    /// The maximum sum of reserved and free memory at times when memory ran out, in bytes; `None` if memory never ran
+    /// out.
     pub(super) capacity: Option<u64>,
 }
 

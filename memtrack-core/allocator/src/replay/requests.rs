@@ -40,7 +40,7 @@ pub struct Requests {
     /// The ids of pools, by number. Number 0 is the default pool.
     pub(super) pools: Vec<MempoolId>,
     pub(super) slots: u32,
-    /// The device's ordinal in reports.
+    /// The number that reports use for the device.
     pub(super) device: u16,
     /// The device's name.
     pub(super) device_name: String,
@@ -146,7 +146,7 @@ struct Reader<'a> {
     pending: HashMap<u64, u32, FixedState>,
     /// The slots of blocks whose free has completed but has not been added to the list yet.
     completed: Vec<u32>,
-    /// Whether those frees completed because the next allocation had to release memory.
+    /// Whether the frees in `completed` were completed because the next allocation had to release memory.
     releases_memory: bool,
 }
 

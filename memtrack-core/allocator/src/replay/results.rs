@@ -41,7 +41,7 @@ pub struct ReplayReport {
     /// Whether the program requested each block directly from the driver. The replay then uses an allocator that the
     /// program did not use.
     pub driver_calls: bool,
-    /// The settings, best first.
+    /// The results, one for each of the settings, best settings first.
     pub rows: Vec<ReplayRow>,
 }
 

@@ -40,7 +40,7 @@ const LARGE_SEGMENT_SIZE_KEY: &str = "large_segment_size_mb";
 pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsError> {
     let tokens = Tokens::of(text);
     apply_large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE_KEY))?;
-    // This is the default if the string does not contain the option.
+    // If the string does not contain `max_non_split_rounding_mb`, its value is the size of large segments.
     settings.options.max_non_split_rounding = settings.options.large_segment_size;
     apply_pass("Accelerator", &tokens, settings, all_accelerators::parse_option)?;
     apply_pass("CUDA", &tokens, settings, only_cuda::parse_option)

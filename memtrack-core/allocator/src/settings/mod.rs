@@ -29,7 +29,8 @@ pub struct AllocatorOptions {
     pub max_split_size: u64,
     /// The maximum number of bytes by which an unsplit block may exceed the requested size.
     pub max_non_split_rounding: u64,
-    /// The share of the limit above which old cached blocks are released; 0 means that they never are.
+    /// Old cached blocks are released when reserved memory exceeds this share of the limit; 0 means that they never
+    /// are.
     pub garbage_collection_threshold: f64,
     /// The rounding of requests between powers of two.
     pub roundup: Roundup,
@@ -39,8 +40,8 @@ pub struct AllocatorOptions {
     pub large_segment_size: u64,
     /// The amount of address space that an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option, it limits only
-    /// allocators that are created with it.
+    /// The share of the device's memory that an allocator may reserve. With `throw_on_cudamalloc_oom`, every request is
+    /// checked against it; without that option, only its value at the allocator's creation has an effect.
     pub per_process_memory_fraction: f64,
     /// Whether a request that would exceed `per_process_memory_fraction` is rejected without first releasing cached
     /// memory. If a request exceeds a limit that was set at run time, cached memory is released nevertheless.
@@ -53,7 +54,8 @@ fn read_variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
-/// Reads an environment variable, even in privileged programs, because without the recorder no variable is a file name.
+/// Reads an environment variable. This is safe even in setuid programs, because without the recorder, no variable
+/// contains the name of a file to write.
 #[cfg(not(feature = "record"))]
 fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()

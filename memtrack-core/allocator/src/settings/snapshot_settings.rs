@@ -13,7 +13,7 @@ pub struct AllocatorSettings {
     pub text: String,
     /// Blocks of this size or more are never split.
     pub max_split_size: i64,
-    /// The share of the limit above which old cached blocks are released.
+    /// Old cached blocks are released when reserved memory exceeds this share of the limit.
     pub garbage_collection_threshold: f64,
     /// Whether new memory is mapped into growing ranges.
     pub expandable_segments: bool,

@@ -38,9 +38,10 @@ pub(crate) struct Block {
     /// The start of the block's segment or range.
     pub(crate) base: u64,
     pub(crate) stream: StreamId,
-    /// The pool's search count at the time the block became free.
+    /// The pool's number of searches ([`Pool::searches`](super::pools::Pool::searches)) when the block became free,
+    /// from which its age is computed.
     pub(crate) cached_at_search: u64,
-    /// The other streams that use the block. It is not free until their work is done.
+    /// The other streams that use the block. After a free, the block remains unavailable until their work is done.
     pub(crate) uses: Option<Box<StreamUses>>,
     pub(crate) prev: BlockId,
     pub(crate) next: BlockId,

@@ -1,6 +1,6 @@
-//! A hash table with the same iteration order as PyTorch's flat hash tables. It uses open addressing with
-//! robin-hood insertion and backward-shift deletion, and a load factor of at most one half. The order in which
-//! events complete together depends on the order of such a table.
+//! A hash table with the same iteration order as PyTorch's flat hash tables. It uses open addressing with robin-hood
+//! insertion and backward-shift deletion, and a load factor of at most one half. When events on several streams are
+//! done, their blocks are freed in the order of such a table.
 
 /// The minimum number of extra slots at the end of a table, into which the last buckets can overflow.
 const MIN_OVERFLOW: usize = 4;
@@ -9,7 +9,7 @@ const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
 
 /// A map from keys to values that has the order of PyTorch's tables.
 ///
-/// As in PyTorch's tables, only a few keys should have the same hash. With more than a handful of them, the table
+/// As in PyTorch's tables, only a few keys should have the same hash. With more than a handful of such keys, the table
 /// grows unnecessarily.
 #[derive(Debug)]
 pub(crate) struct HashOrderMap<K, V> {
@@ -141,7 +141,7 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
                 unplaced.distance += 1;
                 at += 1;
             }
-            // After the table grows, insert the new key last.
+            // Take the new key out of the table again, so that it is inserted last, after the table has grown.
             if let Some(new) = new_slot.and_then(|at| self.slots[at].as_mut()) {
                 std::mem::swap(new, &mut unplaced);
             }

@@ -41,7 +41,7 @@ pub struct HistoryOptions {
     pub context: Context,
     /// The maximum number of events to keep per device. The oldest are dropped first.
     pub max_entries: usize,
-    /// Whether earlier events are dropped.
+    /// Whether the events recorded so far are dropped when recording starts.
     pub clear: bool,
     /// Events that are not recorded.
     pub skip_actions: Vec<Action>,
@@ -88,7 +88,7 @@ impl HistoryOptions {
         self
     }
 
-    /// Sets whether earlier events are dropped.
+    /// Sets whether the events recorded so far are dropped when recording starts.
     #[must_use]
     pub fn clear(mut self, clear: bool) -> Self {
         self.clear = clear;

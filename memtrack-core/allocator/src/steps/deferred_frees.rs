@@ -17,8 +17,8 @@ pub(crate) struct DeferredFrees {
     /// Blocks that were freed during a capture while other streams used them, or for which an event could not be
     /// recorded.
     blocks: VecDeque<BlockId>,
-    /// For each block, the streams that used it during a capture. They are joined when the capture ends, so the
-    /// block need not wait for them.
+    /// For each block, the streams that used it during a capture. These streams are joined when the capture ends, so
+    /// the block need not wait for them.
     uses: HashMap<BlockId, Vec<(u64, StreamId)>, FixedState>,
 }
 

@@ -25,11 +25,11 @@ pub struct Allocation {
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// The requested size.
+    /// The requested size in bytes.
     pub(crate) requested: u64,
-    /// The size of a block for the request.
+    /// The size in bytes of a block that serves the request: the requested size rounded up.
     pub(crate) size: u64,
-    /// The size of a segment for the request.
+    /// The size in bytes of the segment to allocate if the cache has no block for the request.
     pub(crate) segment: u64,
     pub(crate) stream: StreamId,
     pub(crate) pool: PoolId,
@@ -108,8 +108,8 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// Returns the best block if the first candidate is expandable. This is the block that can grow the least or, while
-    /// expandable segments are off, the first block that is not expandable.
+    /// Returns the block to use when the best-fitting block is in an expandable segment. This is the block that can
+    /// grow the least or, while expandable segments are off, the first block that is not expandable.
     #[cold]
     fn find_best_expandable(&self, request: &Request) -> Option<BlockId> {
         let mut candidates = self.pool(request.pool).free.blocks_of_at_least(request.stream, request.size);

@@ -106,7 +106,7 @@ impl<M: DeviceMemory> Device<M> {
         if !self.options.expandable_segments {
             return ADVICE.to_owned();
         }
-        // No reserve is large enough for a request that exceeds the device's memory.
+        // Raising the reserve does not help if the request exceeds the device's memory.
         let fits = request.segment <= self.total_memory;
         match self.options.reserve.max_request_bytes(self.total_memory) {
             Some(limit) if fits && request.segment > limit => format!(

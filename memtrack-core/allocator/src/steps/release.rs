@@ -13,8 +13,9 @@ use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 const LARGE_POOL: PoolId = PoolId(1);
 
 impl<M: DeviceMemory> Device<M> {
-    /// Releases the oldest cached blocks in the large pool if reserved memory exceeds the threshold's share of the
-    /// limit. Each round releases all blocks of at least the mean age, until enough memory has been released.
+    /// Releases the oldest cached blocks in the large pool if reserved memory exceeds the share of the limit that
+    /// `garbage_collection_threshold` sets. Each round releases all blocks of at least the mean age, until enough
+    /// memory has been released.
     pub(crate) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
         let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
         let target = self.reserved.saturating_sub(threshold as u64);

@@ -14,7 +14,7 @@ pub struct Config {
     /// The initial settings string.
     #[serde(default)]
     pub settings: String,
-    /// The share of each device's memory that may be used.
+    /// The share of each device's memory that may be used, or `None` to use the share from the settings.
     #[serde(default)]
     pub fraction: Option<f64>,
 }
@@ -81,7 +81,7 @@ pub enum Operation {
     Stats,
     /// Reports segments, blocks and settings.
     Snapshot {
-        /// A name for programs that write files.
+        /// The name of the file to which other programs that run the workload may write the snapshot.
         #[serde(default)]
         file: Option<String>,
     },

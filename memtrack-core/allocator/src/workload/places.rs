@@ -23,7 +23,8 @@ impl SegmentNumbers {
         self.add(memory.range_of(address).unwrap_or(address));
     }
 
-    /// Returns the number of the segment that contains an address, and the offset within the segment.
+    /// Returns the number of the segment that contains an address, and the offset within the segment, or (0, 0) if the
+    /// segment is unknown.
     pub(super) fn find(&self, address: u64) -> (u64, u64) {
         let found = self.ordinals.range(..=address).next_back();
         found.map_or((0, 0), |(base, ordinal)| (*ordinal, address - base))

@@ -98,7 +98,7 @@ impl Workload {
         let mut number = 0;
         let mut line = Vec::new();
         let mut workload: Option<Self> = None;
-        // The line of each id's allocation.
+        // For each id, the number of the line that allocates its block.
         let mut ids: HashMap<String, u64> = HashMap::new();
         while next_line(&mut reader, &mut line, &mut number)? {
             // Check this before parsing, because a line that is cut off at the limit would only be reported as invalid

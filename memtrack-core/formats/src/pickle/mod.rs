@@ -1,6 +1,6 @@
 //! Reads Python's pickle format safely, and writes pickles of plain data only. Nothing in a file is ever imported or
-//! called. A pickle is treated as pure data, and anything else is refused with its name and offset. This module is
-//! independent of the tracker's files and of snapshots. Their readers list the Python classes that they expect
+//! called. A pickle is treated as pure data, and anything else is refused with its name and offset. This module knows
+//! neither PyTorch's tracker files nor snapshots. The readers of such files list the Python classes that they expect
 //! ([`Global`]) and traverse the [`Document`].
 //!
 //! The cost of reading a file is bounded by its size. Memory grows by a small constant times the number of bytes read,

@@ -1,6 +1,6 @@
-//! Numbers in pickles. Integers that fit are returned as 64 bits, and others as their two's complement bytes.
-//! Every function takes at most linear time in the number of bytes, or quadratic time for a few thousand
-//! digits.
+//! Numbers in pickles. Integers that fit are returned as 64 bits, and others as their two's complement bytes. Every
+//! function takes linear time in the number of bytes at most, except for parsing decimal integers, which takes
+//! quadratic time but accepts only [`MAX_DIGITS`] digits.
 
 use super::error::PickleErrorKind;
 

@@ -7,7 +7,7 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
 use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, WeighedBlock};
 use std::collections::HashMap;
 
-/// The sample texts while a file is being written.
+/// The metadata texts of sampled blocks, collected while a file is being written.
 #[derive(Default)]
 pub(super) struct SampleTexts {
     by_sample: HashMap<(StringId, u64, u64), StringId>,

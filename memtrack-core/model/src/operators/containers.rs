@@ -1,5 +1,5 @@
 //! [`ReportTensors`] for standard library types. Containers and pointers report the tensors inside them, and plain
-//! types such as numbers report none, so that any argument or result of a function can be read.
+//! types such as numbers report none, so that arguments and results of these types can be passed to a [`TensorReader`].
 
 use super::{ReportTensors, TensorReader};
 use std::rc::Rc;

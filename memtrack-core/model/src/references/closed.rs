@@ -1,5 +1,5 @@
 //! Standard library types whose values cannot be inspected. Such a value is reported as not inspected, and the values
-//! that it points to count as held from outside.
+//! that it points to count as held from outside the inspected values.
 
 use super::{References, TypeProbe, Visitor};
 use std::any::Any;

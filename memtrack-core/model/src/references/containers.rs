@@ -93,7 +93,7 @@ impl<T: References> References for Bound<T> {
     }
 }
 
-/// A borrowed value is not held.
+/// A borrowed value is not owned by the `Cow`, so it is not visited.
 impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
     fn references(&self, to: &mut Visitor<'_>) {
         if let Cow::Owned(value) = self {

@@ -74,8 +74,8 @@ macro_rules! refers_to_nothing_for_any {
     )*};
 }
 
-// Borrowed values are not held. (Raw pointers are missing here, because one may come from `Rc::into_raw` and must then
-// be reported.)
+// A reference keeps nothing alive, so the borrowed value is not visited. (Raw pointers are missing here, because one
+// may come from `Rc::into_raw` and must then be reported.)
 refers_to_nothing_for_any!(PhantomData<T>, &T, &mut T);
 
 impl<H> References for hash::BuildHasherDefault<H> {

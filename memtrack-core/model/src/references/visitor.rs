@@ -180,7 +180,7 @@ impl<'a> Visitor<'a> {
     }
 
     /// Reports a part that cannot be inspected, such as a closure or a value that another thread has locked. The values
-    /// that it points to count as held from outside.
+    /// that it points to count as held from outside the inspected values.
     #[cold]
     pub fn opaque(&mut self, why: &str) {
         self.sink.opaque(&self.path, why);

@@ -26,6 +26,7 @@ pub struct InferredCategories {
     /// inferred. If the allocation is not in the trace, the row is that of the event that requests or completes the
     /// block's free.
     pub of_event: Vec<u8>,
-    /// The same for each block that is live at the end, by row. It applies to blocks without an event.
+    /// The same number for each block that is live at the end, by row. It is used for blocks that have no event in the
+    /// trace.
     pub of_block: Vec<u8>,
 }

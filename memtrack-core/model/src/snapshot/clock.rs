@@ -7,7 +7,7 @@
 use super::pytorch::Key;
 use super::{Clock, Snapshot};
 
-/// The moment at which the seconds in a snapshot's reports start.
+/// The point in time from which a snapshot's reports count seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// The start of the recording.
@@ -28,7 +28,7 @@ impl Since {
         }
     }
 
-    /// Formats a moment, as in `1.808 s after the start`.
+    /// Formats a time in seconds, as in `1.808 s after the start`.
     pub fn moment(self, seconds: f64) -> String {
         let from = match self {
             Self::Start => "the start",
@@ -40,9 +40,9 @@ impl Since {
 }
 
 impl Snapshot {
-    /// Returns the moment at which the seconds in the snapshot's reports start. It is the start of the recording, even
-    /// after conversion to PyTorch's form and in PyTorch files that memtrack wrote. For PyTorch's own files, it is the
-    /// first event.
+    /// Returns the point in time from which the snapshot's reports count seconds. It is the start of the recording,
+    /// even after conversion to PyTorch's form and in PyTorch files that memtrack wrote. For PyTorch's own files, it is
+    /// the first event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
             Some(pytorch) if pytorch.start_us.is_none() => {

@@ -47,8 +47,8 @@ pub struct DriverReading {
     pub pool_used_bytes: u64,
     /// The sum of the peak used bytes of all these pools.
     pub pool_used_peak_bytes: u64,
-    /// The number of other processes' allocations that the program has opened (CUDA IPC). They count in those
-    /// processes, not here.
+    /// The number of other processes' allocations that the program has opened (CUDA IPC). These allocations count as
+    /// memory of the processes that made them, not of this program.
     pub opened: u32,
     /// The bytes of these allocations.
     pub opened_bytes: u64,
@@ -75,8 +75,8 @@ impl Default for DriverReading {
 }
 
 impl DriverReading {
-    /// The maximum number of readings that are read from a snapshot. It allows three for each device that can be
-    /// distinguished, and a few more.
+    /// The maximum number of readings that are read from a snapshot. It leaves room for three readings, one of each
+    /// [`ReadingMoment`], for every device that can be distinguished, and for a few more.
     pub const MAX_COUNT: usize = 1024;
 
     /// Returns the bytes of device memory in use by any process.

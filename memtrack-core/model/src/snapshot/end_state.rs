@@ -70,7 +70,7 @@ pub struct Sampling {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct CountedPeak {
-    /// The time of the peak, which comes after all events up to these ticks.
+    /// The time of the peak, in ticks. The peak comes after all events with the same or fewer ticks.
     pub ticks: u64,
     /// A lower bound on the live bytes at the peak, which is exact if only one thread allocates.
     pub bytes: u64,

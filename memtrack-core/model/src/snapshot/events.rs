@@ -132,25 +132,25 @@ macro_rules! event_table {
 }
 
 event_table! {
-    /// Ticks of the recorder's clock.
+    /// The times of the events, in ticks of the recorder's clock.
     ticks: u64,
-    /// Addresses.
+    /// The addresses; see [`Event::address`].
     address: u64,
-    /// Sizes in bytes.
+    /// The sizes that the client requested, in bytes.
     size_bytes: u64,
-    /// Streams.
+    /// The streams that own the blocks.
     stream: StreamId,
-    /// Stacks.
+    /// The stacks; see [`Event::stack`].
     stack: StackId,
-    /// Scopes.
+    /// The innermost scopes that were open on the threads.
     scope: ScopeId,
-    /// Threads.
+    /// The threads that performed the actions.
     thread: ThreadId,
-    /// Devices.
+    /// The devices that the memory is on.
     device: DeviceId,
-    /// Actions.
+    /// The kinds of events.
     action: Action,
-    /// Flags.
+    /// The flags, such as whether a block was sampled.
     flags: EventFlags,
 }
 
@@ -165,8 +165,8 @@ impl EventTable {
         self.ticks.is_empty()
     }
 
-    /// Sorts the events by ticks, which is the merge order. Events with equal ticks keep their order, so the order of
-    /// each thread's events is preserved.
+    /// Sorts the events by ticks, which merges the events of all threads. Events with equal ticks keep their order, so
+    /// the order of each thread's events is preserved.
     pub fn sort_by_ticks(&mut self) {
         if self.ticks.is_sorted() {
             return;
@@ -176,12 +176,12 @@ impl EventTable {
         self.pick(&order);
     }
 
-    /// Returns the events in merge order.
+    /// Returns the events, in the order of the table.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
         (0..self.len()).map(|row| self.get(row))
     }
 
-    /// Returns the rows of one device, in merge order.
+    /// Returns the rows of the events of one device, in the order of the table.
     pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
         self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
     }

@@ -18,7 +18,7 @@ pub struct OperatorLog {
 pub struct OperatorLines {
     /// The ticks that the times in the lines are relative to.
     pub base_ticks: u64,
-    /// The lines.
+    /// The lines, in the encoding of `.memtrack` files.
     pub lines: Vec<u8>,
 }
 

@@ -25,7 +25,8 @@ pub struct ProcessRow {
     pub begun_ticks: u64,
     /// How the process ended, as far as is known.
     pub end: ProcessEnd,
-    /// The time at which the process was last seen running or recorded its newest event, in ticks; 0 while it runs.
+    /// The time at which the process was last seen running, or the time of its newest event if that is later, in ticks;
+    /// 0 while it runs.
     pub seen_ticks: u64,
     /// The time at which the end of the process was noticed, in ticks; 0 while it runs. The process ended after
     /// [`Self::seen_ticks`].
@@ -43,11 +44,11 @@ pub struct ProcessRow {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Unrecorded {
-    /// Programs that were started beyond the limit.
+    /// Programs that were started after the run's maximum number of programs had been reached.
     pub programs: u64,
-    /// Forked processes beyond the limit.
+    /// Processes that were forked after the run's maximum number of forks had been reached.
     pub forks: u64,
-    /// Processes for which no memory was ready.
+    /// Processes for which no shared memory was ready when they started.
     pub without_memory: u64,
     /// Processes in another namespace of process ids.
     pub in_other_namespaces: u64,
@@ -181,7 +182,8 @@ pub fn main_process(rows: &[ProcessRow]) -> Option<u32> {
     let is_launcher = is_launcher(first.name()) || script.is_some_and(is_launcher);
     let is_other_larger = rows.iter().any(|row| row.pid != first.pid && row.held_bytes > 0);
     if is_small || is_launcher && is_other_larger {
-        // The earlier programs of a launcher's process do not count.
+        // If the last program held little memory, an earlier program of its process may be the result. If it is only a
+        // launcher, leave out its whole process.
         let others = rows.iter().filter(|row| row.pid != first.pid || is_small);
         return others
             .max_by_key(|row| (row.held_bytes, std::cmp::Reverse(row.number)))

@@ -36,13 +36,13 @@ pub struct Snapshot {
     pub scopes: ScopeTable,
     /// Threads by id; row 0 is the unknown thread.
     pub threads: Vec<Thread>,
-    /// The events, in merge order.
+    /// The events: sorted by ticks in a recording, and in the order of the traces in a PyTorch file.
     pub events: EventTable,
     /// The moments that the program marked.
     pub marks: Marks,
     /// The blocks that were live at the end.
     pub blocks: Vec<LiveBlock>,
-    /// The segments that were held at the end.
+    /// The segments that their allocators had not returned to the driver at the end.
     pub segments: Vec<Segment>,
     /// The counts for each device, including events that the ring dropped.
     pub devices: Vec<DeviceStatistics>,
@@ -50,7 +50,8 @@ pub struct Snapshot {
     pub scope_sums: Option<ScopeSums>,
     /// The CUDA driver's reports on its devices, by device and moment; empty if the driver was not hooked.
     pub driver: Vec<DriverReading>,
-    /// The sampling of small blocks of the host heap; `None` if it is unknown or impossible.
+    /// The sampling of small blocks of the host heap; `None` if it is unknown, or if the recording's options allow no
+    /// sampling.
     pub sampling: Option<Sampling>,
     /// The peak of the host heap as counted by the recorder; `None` if it recorded every block or did not count.
     pub counted_peak: Option<CountedPeak>,
@@ -102,8 +103,8 @@ pub struct Meta {
     pub memtrack_version: String,
     /// The size in bytes below which host blocks are sampled; 0 if every block is exact.
     pub sample_threshold_bytes: u64,
-    /// The mean interval between two samples in bytes, if it was fixed. It is 0 with a [budget](Self::budget), because
-    /// each sample then contains its own interval.
+    /// The mean number of bytes between two samples, if it was constant throughout the recording. It is 0 with a
+    /// [budget](Self::budget), because the flags of each sample then contain the interval with which it was taken.
     pub sample_mean_bytes: u64,
     /// With a budget, the number of bytes added to the size of each small block when samples are selected.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
@@ -245,7 +246,7 @@ impl StackTable {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum ScopeKind {
-    /// One operator, which is the unit of the tracker's series.
+    /// One operator. MemoryTracker's series have one entry for each.
     #[default]
     Operator = 0,
     /// A module, which is part of the path.
@@ -273,7 +274,7 @@ pub struct Scope {
 /// All scopes by id. Row 0 is "outside any scope", and rows without events may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeTable {
-    /// The rows.
+    /// The scopes, indexed by [`ScopeId`].
     pub rows: Vec<Scope>,
 }
 
@@ -284,7 +285,7 @@ impl Default for ScopeTable {
 }
 
 impl ScopeTable {
-    /// The maximum length of a [`path`](Self::path).
+    /// The maximum number of scopes in a [`path`](Self::path).
     const MAX_DEPTH: usize = 256;
 
     /// Returns a scope and its ancestors, outermost first. If there are more than 256, only the innermost are returned.

@@ -11,11 +11,11 @@ use crate::snapshot::pytorch::Key;
 pub struct WeighedBlock {
     /// The size of the recorded block itself, in bytes.
     pub size_bytes: u64,
-    /// The bytes that it represents: its size, or more if it was sampled.
+    /// The bytes that the block represents: its size, or more if it was sampled.
     pub bytes: u64,
-    /// The number of blocks that it represents: 1, or more if it was sampled.
+    /// The number of blocks that the block represents: 1, or more if it was sampled.
     pub blocks: f64,
-    /// Whether it was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
+    /// Whether the block was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
     pub estimated: bool,
 }
 

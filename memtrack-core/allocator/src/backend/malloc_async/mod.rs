@@ -45,7 +45,7 @@ impl CudaMallocAsync {
     }
 }
 
-/// Locks a device even if its mutex is poisoned. The code below never panics in the middle of a change, so the
+/// Locks a device even if its mutex is poisoned. No code that holds this lock panics in the middle of a change, so the
 /// state is always consistent.
 fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)

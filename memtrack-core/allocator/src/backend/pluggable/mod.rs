@@ -44,7 +44,8 @@ struct LiveMemory {
     size: u64,
     device: DeviceId,
     stream: StreamId,
-    /// Whether the memory is a block. Otherwise it is a segment, whose events the caching allocator reports.
+    /// Whether the memory is a block that a program requested. If not, it is a segment of a `MemPool`, and the caching
+    /// allocator reports its events.
     is_block: bool,
 }
 

@@ -35,8 +35,8 @@ impl<'a> Builder<'a> {
         &mut self.convert.names.strings
     }
 
-    /// Appends the trace of the next device, given as events with their pools. The ticks of the events refer to the
-    /// tables' clock.
+    /// Appends the trace of the next device, given as events with their pools. The events' ticks are those of the clock
+    /// in the tables that were passed to [`Self::new`].
     pub fn add_trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
@@ -128,7 +128,7 @@ fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place:
     if let Some(number) = records.pool_number(pool) {
         return records.set(row, key, number);
     }
-    // There are more pools than the column can number.
+    // The column cannot number any more pools, so store this pool's id as an exact value.
     let pair = [Value::integer(pool.0.into()), Value::integer(pool.1.into())];
     records.exact.push(ExactValue {
         row: row as u32,

@@ -138,7 +138,8 @@ impl<'a> Converter<'a> {
                 }
                 address = places.address_of(&event);
             }
-            // A free becomes two events, and the first one counts.
+            // The number of events in the file up to this one. A free becomes two events there, of which only the first
+            // is included.
             let place = (self.to.events.len() - start + 1) as u64;
             for (moment, before) in moments.iter().flatten().zip(&mut before) {
                 if event.ticks <= *moment {
@@ -175,8 +176,8 @@ impl<'a> Converter<'a> {
         Some(self.names.strings.intern(category.as_bytes()))
     }
 
-    /// Returns the device's number in PyTorch's file. There, the host's number stands for pinned memory, and the host's
-    /// heap is an additional device.
+    /// Returns the device's number in PyTorch's file. In that file, [`DeviceId::HOST`] stands for pinned memory, and
+    /// the host's heap is an additional device.
     fn file_device(&self, device: DeviceId) -> DeviceId {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
@@ -322,7 +323,8 @@ impl<'a> Converter<'a> {
 pub(super) const MAX_WRITTEN_INTEGER: u64 = i64::MAX as u64;
 
 /// Keeps the bits of an address or handle of 2^63 or above. It is written as the negative number with the same bits, as
-/// in PyTorch's C++ writer. The column contains it unchanged, and so do the tables of memtrack's reader.
+/// in PyTorch's C++ writer. The column keeps the unsigned number, and so do the tables when memtrack reads the file
+/// again.
 fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > MAX_WRITTEN_INTEGER
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))

@@ -9,7 +9,7 @@ use memtrack_model::snapshot::{FrameId, FrameTable, Snapshot, StringId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The tables of names, and the addresses, frames and stacks that are already known.
+/// The tables of names, and the addresses, frames and stacks that have already been converted.
 pub(super) struct NameTables<'a> {
     from: &'a Snapshot,
     symbols: &'a mut dyn NameFrames,

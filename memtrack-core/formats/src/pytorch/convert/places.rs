@@ -1,6 +1,6 @@
-//! Assigns places to sampled blocks in a PyTorch file. In such a file, a sampled block has the total size of the blocks
-//! that it represents and would overlap its neighbours at its real address, so it is placed above all memory of the
-//! heap. Blocks that were not sampled keep their addresses.
+//! Assigns places, which are unused address ranges, to sampled blocks in a PyTorch file. In such a file, a sampled
+//! block has the total size of the blocks that it represents and would overlap its neighbours at its real address, so
+//! it is placed above all memory of the heap. Blocks that were not sampled keep their addresses.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
@@ -16,12 +16,12 @@ const MAX_ADDRESS: u64 = 1 << 62;
 pub(super) struct Places {
     /// The size of a place, which is the maximum number of bytes that a sampled block represents.
     place_bytes: u64,
-    /// The first place that has never been used.
+    /// The address of the first place that has never been used.
     next: u64,
     free: Vec<u64>,
     /// The live blocks whose allocation is in the trace, keyed by their recorded addresses.
     live: HashMap<u64, PlacedBlock, FixedState>,
-    /// The places of blocks for which only the free is in the trace, in order.
+    /// The places of blocks for which only the free is in the trace, in the order of the frees.
     freed_only: VecDeque<u64>,
     /// The places of blocks that are live at the end but not in the trace, keyed by their recorded addresses.
     not_in_trace: HashMap<u64, u64, FixedState>,
@@ -116,7 +116,8 @@ impl Places {
     }
 
     /// Returns the allocation of a block that is still live at the address of a new allocation, if one of the two
-    /// blocks was sampled. The older block's free was not recorded, and without a free it would stay live in the file.
+    /// blocks was sampled. The older block's free was not recorded, so the caller must add one; otherwise the block
+    /// would stay live in the file.
     pub(super) fn take_live_alloc_at(&mut self, alloc: &Event) -> Option<Event> {
         let before = self.live.get(&alloc.address)?;
         let is_sampled = alloc.flags.contains(EventFlags::SAMPLED);
@@ -156,7 +157,8 @@ impl Places {
             let address = self.not_in_trace.get(&recorded).copied().unwrap_or(recorded);
             return LiveBlock { address, ..*block };
         };
-        // If the trace contains a different block at this address, reports count that block.
+        // Use the size and flags from the trace, even if the trace contains a different block at this address, because
+        // reports count that block.
         let (size_bytes, flags) = (event.size_bytes, event.flags);
         LiveBlock { address: place.unwrap_or(recorded), size_bytes, flags, ..*block }
     }

@@ -143,7 +143,7 @@ impl Converter<'_> {
         let kind = if total <= MAX_SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
         let kind = self.names.strings.intern(kind.name().as_bytes());
         let device = self.file_device(segment.device);
-        // The host does not have a device number.
+        // PyTorch gives the host the device number −1.
         let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
         let row = segments.push((!stack.is_none()).into());

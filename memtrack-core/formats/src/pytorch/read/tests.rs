@@ -73,8 +73,8 @@ fn list_that_grows_after_run_of_frames_is_one_stack() {
     assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
 }
 
-/// Python would change the events that already have the list. No writer does this, and this reader has already folded
-/// such events by then.
+/// If a list grows after an event has it, the event changes in Python. No writer produces such a file, and this reader
+/// has already folded the event by then.
 #[test]
 fn memoized_list_may_grow_until_event_owns_it() {
     let frames = [encode_frame(0, "f"), encode_frame(1, "g")].concat();

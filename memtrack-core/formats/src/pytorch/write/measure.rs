@@ -10,7 +10,7 @@ use std::io;
 /// The maximum ratio of the length without sharing to the length with sharing. For real snapshots, with a hundred
 /// frames per event, the ratio is about 100.
 const MAX_EXPANSION: u64 = 4096;
-/// The maximum length, in bytes, up to which no snapshot is refused.
+/// Snapshots up to this length, in bytes, are never refused.
 const MAX_UNCHECKED_BYTES: u64 = 16 << 20;
 /// The approximate length of a reference to a value that has already been written.
 const REFERENCE_BYTES: u64 = 3;
@@ -35,7 +35,7 @@ pub(super) struct MeasureSink {
     last_string: Vec<u8>,
     /// The root key whose value is being measured.
     root_key: Vec<u8>,
-    /// The value of `expanded` at the start of that value.
+    /// The value of `expanded` before the value of `root_key` was measured.
     root_start: u64,
     /// The root key with the longest value, and the length of that value.
     longest: (Vec<u8>, u64),

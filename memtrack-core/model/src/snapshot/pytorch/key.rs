@@ -17,11 +17,11 @@ pub enum Kind {
     Text,
     /// A list of frames, as a stack.
     Stack,
-    /// A pair of integers, as a pool.
+    /// A pair of integers that identifies a pool, as the number of the pool.
     Pool,
     /// The rows of a segment's blocks.
     Rows,
-    /// No column, because the value is kept beside the table.
+    /// No column. Each value is kept as an [`ExactValue`](super::ExactValue).
     Other,
 }
 

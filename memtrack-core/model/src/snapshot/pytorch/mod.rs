@@ -64,7 +64,7 @@ pub struct PyTorch {
     /// The blocks. If the file has no block addresses, the column contains addresses derived from the segment and the
     /// sizes.
     pub blocks: Records,
-    /// The profiler's ranges.
+    /// The ranges that the profiler annotated.
     pub annotations: Records,
 }
 
@@ -105,8 +105,8 @@ impl PyTorch {
         }
     }
 
-    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0. It is the
-    /// first one, because that one is live.
+    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0. The list
+    /// starts with the allocation that is live, so this is the first one.
     pub fn tenant(&self, strings: &StringTable, block: usize) -> Option<Tenant> {
         if self.blocks.has(block, Key::Frames) {
             return None;

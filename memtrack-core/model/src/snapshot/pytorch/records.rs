@@ -1,13 +1,13 @@
 //! Dictionaries of one kind as a table. Each record has a [`Shape`] (its keys, in order). The values of its keys are in
-//! columns; values that do not fit in their column are kept beside the columns, unchanged.
+//! columns; values that do not fit in their column are kept unchanged, as [`ExactValue`]s.
 
 use super::{Key, Kind};
 use crate::event::StackId;
 use crate::snapshot::{StringId, Value};
 use std::ops::Range;
 
-/// The maximum number of distinct pools in a column. Real files have only a handful. Any further pools are kept beside
-/// the column.
+/// The maximum number of distinct pools in a column. Real files have only a handful. Any further pools are kept as
+/// [`ExactValue`]s.
 const MAX_POOLS: usize = 256;
 
 /// The keys of a record, in the order of the file.
@@ -64,7 +64,7 @@ enum Column {
 pub struct ExactValue {
     /// The row of the record.
     pub row: u32,
-    /// The position of its key in the record's shape.
+    /// The position of the value's key in the record's shape.
     pub place: u16,
     /// The value.
     pub value: Value,
@@ -87,7 +87,7 @@ pub struct Records {
     pub shape: Vec<u32>,
     /// The columns that exist, by key. There are at most as many as there are keys.
     columns: Vec<(Key, Column)>,
-    /// The values beside the columns, sorted by row and position.
+    /// The values that do not fit in their columns or have no column, sorted by row and position.
     pub exact: Vec<ExactValue>,
     /// The pools that pool columns refer to. Pool 0 is (0, 0) once there is any pool.
     pub pools: Vec<(u64, u64)>,
@@ -143,7 +143,7 @@ impl Records {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the pool under `key`, even if it is kept beside its column (because there are many pools, its numbers
+    /// Returns the pool under `key`, even if it is kept as an [`ExactValue`] (because there are many pools, its numbers
     /// are large, or it is a list). Returns `None` if the record contains no pool.
     pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
         if !self.has(row, key) {
@@ -165,21 +165,21 @@ impl Records {
         start..start + (packed as u32) as usize
     }
 
-    /// Returns the value that is kept beside the columns for a position in a record's shape.
+    /// Returns the value at a position in a record's shape, if it is kept as an [`ExactValue`].
     pub fn exact_at(&self, row: usize, place: usize) -> Option<&Value> {
         let at =
             self.exact.binary_search_by_key(&(row, place), |exact| (exact.row as usize, exact.place.into()));
         at.ok().map(|at| &self.exact[at].value)
     }
 
-    /// Returns all values that are kept beside the columns for a record.
+    /// Returns all values of a record that are kept as [`ExactValue`]s.
     pub fn exact_values(&self, row: usize) -> &[ExactValue] {
         let start = self.exact.partition_point(|exact| (exact.row as usize) < row);
         let length = self.exact[start..].iter().take_while(|exact| exact.row as usize == row).count();
         &self.exact[start..start + length]
     }
 
-    /// Returns the value that is kept beside the column of `key`, if it does not fit in the column.
+    /// Returns the value under `key`, if it is kept as an [`ExactValue`] because it does not fit in its column.
     pub fn exact_under(&self, row: usize, key: Key) -> Option<&Value> {
         if self.exact.is_empty() || !self.has(row, key) {
             return None;
@@ -312,8 +312,7 @@ impl Records {
         }
     }
 
-    /// Returns the number of bytes of memory that the table takes, including an estimate for the values beside the
-    /// columns.
+    /// Returns the number of bytes of memory that the table takes, including an estimate for the [`ExactValue`]s.
     pub fn used_bytes(&self) -> u64 {
         let columns = self.columns.iter().map(|(_, column)| match column {
             Column::Narrow(column) => column.capacity() * 4,

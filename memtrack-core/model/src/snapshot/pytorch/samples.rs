@@ -66,7 +66,7 @@ impl Samples {
         }
     }
 
-    /// Returns the scope path in the metadata `text`.
+    /// Returns the scope path in the metadata `text`, which is `text` itself for a block that is not a sample.
     pub fn path(&self, text: StringId) -> StringId {
         self.by_text.get(&text).map_or(text, |sample| sample.path)
     }

@@ -28,11 +28,11 @@ impl PoolKind {
 /// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// Allocated.
+    /// The block is allocated.
     ActiveAllocated,
-    /// Freed, but other streams may still use it.
+    /// The block was freed, but other streams may still use it.
     ActivePendingFree,
-    /// Free.
+    /// The block is free.
     Inactive,
 }
 
@@ -71,9 +71,9 @@ pub struct SegmentInfo {
     pub address: u64,
     /// The size of the segment.
     pub total_size: u64,
-    /// The part that is allocated.
+    /// The total size of the allocated blocks.
     pub allocated_size: u64,
-    /// The part that is not free.
+    /// The total size of the allocated and pending blocks.
     pub active_size: u64,
     /// The requested bytes of the allocated and pending blocks.
     pub requested_size: u64,

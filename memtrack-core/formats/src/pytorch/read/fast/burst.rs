@@ -10,13 +10,13 @@ use crate::pytorch::read::machine::core::Machine;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
-/// The reason why a burst ended.
+/// The reason why [`Machine::run_burst`] stopped executing tokens.
 pub(crate) enum BurstEnd {
     /// The next token is not completely in the window.
     Cut,
-    /// The next token is some other one-byte instruction, which may be followed by lines.
+    /// The next token is a one-byte instruction that the fast path does not execute. It may be followed by lines.
     Plain(u8),
-    /// The next token is this rare token, which has the given length.
+    /// The next token is this rare token, which the fast path does not execute. It has the given length.
     Rare(RareToken, usize),
 }
 
@@ -83,8 +83,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Turns the new list on top of the stack into the stack of frames at the start of `ready`. Returns the number of
-    /// bytes consumed, or `None` if there is no new list or no run of frames.
+    /// Turns the new list on top of the machine's stack into the call stack whose frames are at the start of `ready`.
+    /// Returns the number of bytes consumed, or `None` if there is no new list or no run of frames.
     #[inline]
     fn fold_stack(&mut self, ready: &[u8]) -> Option<usize> {
         let list = self.top().ok().filter(|list| list.tag() == cell::LIST)?;
@@ -97,13 +97,14 @@ impl Machine<'_> {
         Some(run.length + 1)
     }
 
-    /// Returns the loose stack of the run at the start of `ready`, or `None` if not all of its values are frames.
+    /// Returns the loose stack (a list of frames that is not used yet) of the run at the start of `ready`, or `None` if
+    /// not all of its values are frames.
     #[inline]
     pub(crate) fn find_loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
         run.stack.or_else(|| self.intern_run(&ready[..run.length]))
     }
 
-    /// Returns the loose stack of a run that has not been seen before.
+    /// Returns the loose stack of a run that is not in [`Runs`](super::runs::Runs) yet, and stores the run.
     fn intern_run(&mut self, run: &[u8]) -> Option<StackId> {
         if !self.runs.has_room(run) {
             return None;

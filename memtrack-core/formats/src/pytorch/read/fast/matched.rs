@@ -66,7 +66,8 @@ impl Machine<'_> {
         }
         let pools = self.event_pools().len();
         for index in 0..self.stencils.known.len() {
-            // This is filled and used in place, because a copy would stall on the words that were written last.
+            // This is filled and used in place, because copying it would have to wait until the words that were written
+            // last can be read (a failed store-to-load forwarding).
             let mut matched = MatchedEvent {
                 event: Event::BLANK,
                 columns: [0; MAX_ENTRIES],
@@ -78,8 +79,8 @@ impl Machine<'_> {
                 self.append_event(index, dict, &mut matched)?;
                 return Ok(Some(length));
             }
-            // Drop the pools again. The values of an event that does not match might not be pools after all: if a
-            // key occurs twice, only the last value is valid.
+            // Drop the pools that `match_event` added. The values of an event that does not match might not be pools
+            // after all: if a key occurs twice, only the last value is valid.
             self.event_pools().truncate(pools);
         }
         Ok(None)
@@ -90,8 +91,8 @@ impl Machine<'_> {
     }
 
     /// Reads an event's entries by a stencil and returns their length in bytes, including SETITEMS. Of the machine's
-    /// state, only the pools and the runs are changed. If the event does not match, the machine makes the same changes
-    /// to the runs.
+    /// state, only the pools and the runs are changed. If the event does not match, the changes to the runs need not be
+    /// undone, because the machine then makes the same changes.
     #[inline(always)]
     fn match_event(&mut self, index: usize, ready: &[u8], matched: &mut MatchedEvent) -> Option<usize> {
         let stencil = &self.stencils.known[index];

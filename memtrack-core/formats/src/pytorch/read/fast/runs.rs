@@ -58,7 +58,8 @@ impl Default for Runs {
     }
 }
 
-/// Returns the index of the guess for bytes that start like `ready`, or `None` if there are too few bytes.
+/// Returns the index in [`Runs::by_head`] of the guess for bytes that start like `ready`, or `None` if there are too
+/// few bytes.
 #[inline]
 fn guess_index(ready: &[u8]) -> Option<usize> {
     let head: &[u8; HEAD_BYTES] = ready.first_chunk()?;
@@ -106,7 +107,8 @@ impl Runs {
         self.search(ready)
     }
 
-    /// Searches for a run other than the one that most recently came after the previous run.
+    /// Searches for the run at the start of `ready` after the first guess, the run that most recently came after the
+    /// previous one, has failed.
     fn search(&mut self, ready: &[u8]) -> Option<Run> {
         let head = guess_index(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);

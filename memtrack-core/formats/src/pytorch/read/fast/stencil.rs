@@ -90,7 +90,8 @@ pub(crate) enum EncodedValue {
     Value(Cell),
     /// A new pair of integers, which takes a memo slot.
     Pair(Cell),
-    /// A new list, which takes a memo slot. It is either empty or the run that starts after the first three bytes.
+    /// A new list, which takes a memo slot. Its items are the run that starts after the first three bytes; the list is
+    /// empty if there is no run.
     List(Option<Run>),
 }
 

@@ -56,7 +56,7 @@ pub(super) fn check_segment(tables: &[RecordTable; 5], row: usize) -> Result<(),
     Ok(())
 }
 
-/// Checks the tenants of a block.
+/// Checks a block's history: the list of its tenants, which are the allocations that the block serves or served.
 fn check_history(value: &Value) -> Result<(), WrongValue> {
     let tenants = match value {
         Value::None => return Ok(()),

@@ -5,7 +5,7 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot};
 use std::collections::BTreeMap;
 
-/// Fills these tables in a snapshot that is otherwise complete.
+/// Fills the segments, the live blocks and the counts per device in a snapshot that is otherwise complete.
 pub(crate) fn fill(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.take() else { return };
     let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();

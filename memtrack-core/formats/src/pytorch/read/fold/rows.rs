@@ -73,7 +73,7 @@ pub(crate) struct TableBuilder {
     pub(crate) tuple_lists: TupleLists,
     /// The total number of blocks in repeated lists.
     pub(crate) repeated_blocks: u64,
-    /// Whether the file is JSON, which has no tuples.
+    /// Whether a list may stand for a tuple, because the file is JSON, which has no tuples.
     pub(crate) lists_are_tuples: bool,
     /// Whether events are recognised but not kept.
     pub(crate) skips_events: bool,
@@ -165,7 +165,7 @@ impl TableBuilder {
         Ok(Some(self.tables[table as usize].add(items, keys)))
     }
 
-    /// Stores a value of a record: in its column if it fits there, and beside the record otherwise.
+    /// Stores a value of a record: in its column if it fits there, or else as an exact value.
     pub(crate) fn set_field(
         &mut self,
         table: Table,
@@ -198,7 +198,7 @@ impl TableBuilder {
         self.set_exact(heap, fields, place, pair)
     }
 
-    /// Stores a value beside its record.
+    /// Stores a value of a record as an exact value instead of in a column.
     pub(crate) fn set_exact(
         &mut self,
         heap: &mut Heap,
@@ -206,7 +206,7 @@ impl TableBuilder {
         place: usize,
         [key, value]: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
-        // Python only iterates over the tenants, so a tuple is allowed here.
+        // PyTorch's Python code only iterates over a block's history, so a tuple is allowed here.
         let may_be_tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
         let value = if may_be_tuple { self.as_list(heap, value)?.unwrap_or(value) } else { value };
         let value = self.convert_value(heap, value, 0)?;

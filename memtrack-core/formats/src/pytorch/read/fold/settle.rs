@@ -1,5 +1,5 @@
 //! Folds dictionaries that were filled piece by piece, and detects values that contain themselves. While the contents
-//! of a container are taken out, the container counts as being converted.
+//! of a container are taken out, the container counts as being converted, so a reference to it is reported as a cycle.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{SKIPPED, TableBuilder};
@@ -25,7 +25,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Folds a dictionary that was filled piece by piece and takes the place of an event.
+    /// Folds a dictionary that was filled piece by piece and is found where an event is expected, provided that it has
+    /// an `action`.
     pub(crate) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
@@ -38,8 +39,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Ends the time during which a container's contents are taken out. During this time, a reference to the container
-    /// is a cycle.
+    /// Records that a container's contents are no longer taken out. While they were, a reference to the container would
+    /// have been a cycle.
     pub(crate) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
         match before {
             Some(before) => self.converted.insert(container, before),
