@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// The number of rows in a row group, which is the default in parquet's own writers.
 pub(crate) const ROWS_PER_GROUP: usize = 1 << 20;
 
-/// The size at which a column stops using a dictionary. An address occurs once in the dictionary, and in two or more
-/// rows.
+/// The size of a column's dictionary, in bytes, at which the rest of the column is written without one. The limit is high
+/// because even addresses take less space in a dictionary: each is in two or more rows, but in the dictionary only once.
 const MAX_DICTIONARY_BYTES: usize = 8 << 20;
 
 /// The type of a column.

@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 /// The storages in a graph.
 #[derive(Debug)]
 pub(super) struct Storages {
-    /// The storage of each entry in the graph's memory.
+    /// For each entry in [`Graph::memory`], the index of its storage in `storages`.
     of_entry: Vec<u32>,
     storages: Vec<Storage>,
 }

@@ -90,7 +90,7 @@ impl<E: WeakEntry> Entries<E> {
     /// Accounts for the list's memory as memtrack's own.
     fn account_memory(&mut self) {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
-        // A forked child does not inherit its parent's accounting.
+        // A forked child does not inherit its parent's accounting, so it has nothing to subtract yet.
         if self.accounted.0 == now.0 {
             internal_bytes::subtract(self.accounted.1);
         }

@@ -1,5 +1,5 @@
-//! Assigns layers to the values in a graph with cycles. A value's layer is its distance from the left along references,
-//! ignoring references that lead back.
+//! Assigns layers to the values in a graph with cycles. A value's layer is the length of the longest path of references
+//! that leads to it, ignoring references that lead back.
 
 /// Returns the layer of each node. `edges` contains pairs of node indices. The order of the nodes determines which
 /// edges count as leading back.
@@ -8,8 +8,8 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
     }
-    // This is a depth-first search without recursion. In the reverse of the order in which the nodes are left, every
-    // edge leads forward, except edges to a node that is still being visited.
+    // This is a depth-first search without recursion. If the nodes are sorted by the end of their visit, last first, then
+    // every edge leads forward, except edges that were found to lead to a node whose visit had not ended.
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,

@@ -34,7 +34,7 @@ pub(super) struct RegisteredValue {
     pub(super) weak: usize,
 }
 
-/// All values, in parallel columns.
+/// The visited values and the declared roots, in parallel columns: a value has the same index in each.
 pub(super) struct Table {
     places: HashMap<usize, u32>,
     holders: Vec<Holder>,
