@@ -2,8 +2,8 @@
 //! whose first string is empty. IDs start at 1, and 0 means none.
 //!
 //! **Why prost with handwritten messages?** pprof's schema has only seven messages. Writing them by hand avoids `protoc`
-//! in the build, and crates of generated code, whose releases do not follow those of pprof. prost 0.14 (Apache-2.0) needs `bytes`, and its
-//! derive macro needs `itertools` and `anyhow`. Only the command compiles prost (feature `exports`).
+//! in the build, and crates of generated code, whose releases do not follow those of pprof. prost 0.14 (Apache-2.0) needs
+//! `bytes`, and its derive macro needs `itertools` and `anyhow`. Only the command compiles prost (feature `exports`).
 
 use prost::Message;
 

@@ -201,7 +201,8 @@ pub(crate) struct MarkSeries<'a> {
     pub(crate) name: &'a str,
     /// The thread of the marks.
     pub(crate) thread: ThreadId,
-    /// The times of the marks in nanoseconds, as in [`Times`], in order. Two successive marks enclose an interval in the program, such as a step.
+    /// The times of the marks in nanoseconds, as in [`Times`], in order. Two successive marks enclose an interval in the
+    /// program, such as a step.
     pub(crate) ns: Vec<u64>,
 }
 

@@ -83,8 +83,8 @@ impl StackFacts {
     pub(super) fn of(frames: &[Frame]) -> Self {
         let mut facts = Self { has_frames: !frames.is_empty(), ..Self::default() };
         let mut inner: Option<ParsedFrame<'_>> = None;
-        // The evidence from the frames inside the current frame. The innermost frame that starts a phase
-        // determines the phase.
+        // The evidence from the frames visited so far, which are deeper than the current frame. The innermost frame that
+        // starts a phase determines the phase.
         let (mut in_forward, mut in_closure, mut decided, mut from_main) = (false, false, false, false);
         for frame in frames {
             let line = ParsedFrame::of(frame);

@@ -152,7 +152,7 @@ pub struct CategoryReport {
     pub changes: u64,
     /// The memory allocated at the requested moments.
     pub moments: Vec<MomentMemory>,
-    /// The effects of the phases.
+    /// The effect of each phase on the device's memory.
     pub phases: Vec<PhaseRow>,
     /// The repairs made to the trace.
     pub repairs: Repairs,
