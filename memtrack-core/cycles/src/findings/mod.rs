@@ -135,11 +135,11 @@ pub struct HandleGroup {
     pub first: usize,
     /// The number of handles.
     pub handles: u64,
-    /// The number of values that they keep alive.
+    /// The number of values that the handles keep alive.
     pub values: u64,
     /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
-    /// Device memory that they lead to, with each storage counted once.
+    /// Device memory to which the handles lead, with each storage counted once.
     pub held: Bytes,
 }
 
@@ -296,7 +296,7 @@ impl Findings {
                 cuts_are_enough,
             });
         }
-        // Until the sort is done, `held_by_cycles` contains only the cycle's own index before the sort.
+        // Until the sort is done, `held_by_cycles` contains only the index of the cycle's own group.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (

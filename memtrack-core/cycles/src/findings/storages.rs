@@ -15,7 +15,7 @@ pub(super) struct Storages {
 #[derive(Clone, Copy, Debug)]
 struct Storage {
     size_bytes: Option<u64>,
-    /// The number of values that hold it.
+    /// The number of values that hold the storage.
     holders: u32,
     /// Whether one of these values can be reached from outside.
     is_live: bool,

@@ -14,10 +14,10 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
     enum State {
         New,
         Open,
-        Left,
+        Done,
     }
     let mut state = vec![State::New; nodes];
-    let mut left = Vec::with_capacity(nodes);
+    let mut finished = Vec::with_capacity(nodes);
     let mut back = std::collections::HashSet::new();
     for start in 0..nodes {
         let mut stack = vec![(start, 0)];
@@ -28,8 +28,8 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
         while let Some((node, next)) = stack.last_mut() {
             let node = *node;
             let Some(&to) = out[node].get(*next) else {
-                state[node] = State::Left;
-                left.push(node);
+                state[node] = State::Done;
+                finished.push(node);
                 stack.pop();
                 continue;
             };
@@ -42,12 +42,12 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
                 State::Open => {
                     back.insert((node, to));
                 }
-                State::Left => {}
+                State::Done => {}
             }
         }
     }
     let mut layers = vec![0; nodes];
-    for &node in left.iter().rev() {
+    for &node in finished.iter().rev() {
         for &to in out[node].iter().filter(|&&to| !back.contains(&(node, to))) {
             layers[to] = layers[to].max(layers[node] + 1);
         }

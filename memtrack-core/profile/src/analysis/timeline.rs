@@ -34,7 +34,7 @@ pub struct Change {
     pub time_ns: i64,
     /// The kind of change.
     pub action: Action,
-    /// The device.
+    /// The device whose memory changed.
     pub device: DeviceIndex,
     /// The storage, as an index into [`Profile::storages`](super::Profile::storages), or `None` for memory in
     /// which no tensor was seen.

@@ -56,7 +56,7 @@ pub(super) struct StackFacts {
     pub(super) has_frames: bool,
     /// Whether the stack contains a frame that does not come from Python.
     pub(super) has_native: bool,
-    /// The phase of the training step.
+    /// The phase of the training step that the stack shows, if any.
     pub(super) phase: Option<Phase>,
     /// Whether the stack starts in the main module of a Python program and shows no phase.
     pub(super) is_outside: bool,

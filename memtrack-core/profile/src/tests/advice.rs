@@ -264,7 +264,7 @@ fn saving_follows_from_new_peak_not_block_size() {
 
 #[test]
 fn no_saving_is_promised_if_another_peak_is_as_high() {
-    // There are two equally high peaks, and each can be lowered only by a different change.
+    // There are two equally high peaks, and lowering each of them takes a different change.
     let steps = Steps::new(
         vec![
             op("a", &[], &[1]),
