@@ -175,7 +175,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 impl From<u64> for Value<'_> {
-    /// Saturates, which never happens in practice because no size or count comes near `i64::MAX`.
+    /// Converts a size or a count. Larger numbers than `i64::MAX` become `i64::MAX`, but no size or count comes near it.
     fn from(value: u64) -> Self {
         Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
     }

@@ -113,7 +113,7 @@ fn format_number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// The texts known about a block's origin.
+/// The texts that describe a block's origin. Unknown ones are empty.
 #[derive(Default)]
 struct OriginText {
     operator: String,
