@@ -135,14 +135,16 @@ pub fn round_trip(data: &[u8]) {
     let second = Snapshot::open_stream(&written[..], LoadOptions::default()).expect("the output can be read");
     let second = as_pytorch(second.snapshot);
     assert!(pickle(&second) == written, "a snapshot changed in a round trip");
-    // The pickles contain the stacks. Stack numbers also count unreferenced stacks, so they are not compared.
+    // Stack numbers are not compared, because they also count stacks to which nothing refers. The stacks themselves were
+    // compared as part of the pickles.
     let numbers = |snapshot: &Snapshot| EventTable { stack: Vec::new(), ..snapshot.events.clone() };
     assert!(numbers(&first) == numbers(&second), "the events changed in a round trip");
     if let Ok(Text(text)) = write(&first, Text::default(), Encoding::Json) {
         let third = Snapshot::open_stream(&text[..], LoadOptions::default()).expect("the output can be read");
         let again = write(&as_pytorch(third.snapshot), Text::default(), Encoding::Json)
             .expect("it can be written again");
-        // Keys that are equal as text (1 and "1", a float twice) are one key from here on.
+        // Reading the JSON has merged keys that are equal as text (1 and "1", or a float twice), so only a second round
+        // trip must preserve everything.
         let third =
             Snapshot::open_stream(&again.0[..], LoadOptions::default()).expect("it can be read again");
         let once_more = write(&as_pytorch(third.snapshot), Text::default(), Encoding::Json)

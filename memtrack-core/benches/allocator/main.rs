@@ -1,5 +1,6 @@
-//! The cost of the caching allocator on a simulated device, whose calls cost next to nothing: alloc/free pairs that are
-//! served from the cache, with and without history, and how the cost grows with the number of cached blocks.
+//! The cost of the caching allocator on a simulated device. The device's own calls cost next to nothing. The benchmark
+//! measures alloc/free pairs that are served from the cache, with and without history, and how the cost grows with the
+//! number of cached blocks.
 //!
 //! Run `cargo bench -p memtrack-core --bench allocator`, and again with `RUSTFLAGS="-C force-frame-pointers=yes"`.
 //! Prints medians of batches in processor time; asserts nothing.

@@ -28,7 +28,7 @@ fn cpu_time() -> Duration {
 /// Opens the machine's driver, or the mock that cargo built next to this program, and returns its name. The library is
 /// never closed.
 fn open_driver() -> &'static str {
-    // SAFETY: every CUDA program runs a driver's initialization code; the mock has none.
+    // SAFETY: loading a library runs its initialization code. Every CUDA program runs the driver's, and the mock has none.
     let open = |path: &std::path::Path| unsafe { Library::new(path) };
     let real = open("libcuda.so.1".as_ref());
     let name = if real.is_ok() { "the machine's driver" } else { "the mock driver" };

@@ -24,7 +24,7 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const BATCHES: usize = 41;
 const CALLS: usize = 3_000;
 
-/// The row for the calls that build the stack. Their cost is subtracted from all other rows.
+/// The name of the row for the calls that build the stack. Their cost is subtracted from all other rows.
 const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
@@ -208,7 +208,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
     let has_frame_pointers = Captures::chosen() == CaptureMethod::FramePointers;
     let is_printed = |name: &str| name != CALLS_ALONE && (has_frame_pointers || name != FRAME_POINTERS);
     for (name, ns) in rows.iter().filter(|(name, _)| is_printed(name)) {
-        // Two events share the calls that lead to them.
+        // The calls that build a stack lead to two events, so each event bears half of their cost.
         let net = if EVENTS.iter().any(|(event, _)| event == name) { ns - calls / 2.0 } else { ns - calls };
         println!("  {name:<46} {net:>9.1} {:>12.1}", reference / net);
     }

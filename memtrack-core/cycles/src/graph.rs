@@ -46,12 +46,12 @@ pub enum Origin {
 /// The reachability of a value, and what holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// Only unreachable values hold it, as proved by counting its pointers.
+    /// Only unreachable values hold the value, as proved by counting the pointers to it.
     Unreachable,
-    /// It is held by this many strong pointers that are not in any value of the graph. These pointers can be anywhere,
-    /// and might have been forgotten.
+    /// The value is held by this many strong pointers that are not in any value of the graph. These pointers can be
+    /// anywhere, and might have been forgotten.
     Outside(u64),
-    /// It is held by a value that is itself held from outside or reachable from such a value.
+    /// The value is held by another value, which is itself held from outside the graph or reachable from a value that is.
     Reachable,
 }
 
@@ -61,21 +61,21 @@ pub enum Reachability {
 pub struct Node {
     /// A description of one or more lines, with the value's type and a summary of its contents.
     pub label: TextId,
-    /// The stack of its device memory's allocation, with one frame per line, or `None` if it is unknown.
+    /// The stack that allocated the value's device memory, with one frame per line, or `None` if it is unknown.
     pub allocated: Option<TextId>,
-    /// The place where it was registered: a line of the program, or a stack with one frame per line. `None` if it was
-    /// not registered.
+    /// The place where the value was registered: a line of the program, or a stack with one frame per line. `None` if the
+    /// value was not registered.
     pub created: Option<TextId>,
-    /// Whether it holds device memory directly.
+    /// Whether the value holds device memory directly.
     pub root: bool,
-    /// What keeps it alive.
+    /// What keeps the value alive.
     pub held: Reachability,
-    /// The number of weak pointers to it from outside the unreachable values. The program can still reach the value
+    /// The number of weak pointers to the value from outside the unreachable values. The program can still reach the value
     /// through them.
     pub weak_outside: u64,
-    /// The reason why some of its references are unknown, or `None` if all of them are known.
+    /// The reason why some of the value's references are unknown, or `None` if all of them are known.
     pub incomplete: Option<TextId>,
-    /// Its position in registration order, if known. Newer values have higher numbers.
+    /// The value's position in registration order, if known. Newer values have higher numbers.
     pub serial: Option<u64>,
 }
 
@@ -83,9 +83,9 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
-    /// The value that contains it, as an index into [`Graph::nodes`].
+    /// The value that contains the pointer, as an index into [`Graph::nodes`].
     pub from: u32,
-    /// The value that it points to.
+    /// The value that the pointer points to, as an index into [`Graph::nodes`].
     pub to: u32,
     /// The path from the containing value to the pointer, such as `.hooks[0]`.
     pub path: TextId,
@@ -95,7 +95,7 @@ pub struct Edge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// The value, as an index into [`Graph::nodes`].
+    /// The value that holds the memory, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The device, such as `cuda:0` or `host`.
     pub device: TextId,
@@ -111,14 +111,14 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnexplainedHandles {
-    /// The value that they keep alive, as an index into [`Graph::nodes`].
+    /// The value that the handles keep alive, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The number of handles.
     pub handles: u64,
-    /// The place in the program where they were created.
+    /// The place in the program where the handles were created.
     pub site: String,
-    /// The root scope in which they were created, if there was one. That scope has since ended, unless the scan
-    /// included all handles.
+    /// The root scope in which the handles were created, if there was one. It has ended, unless the scan was asked for
+    /// handles whose root scope has not ended.
     pub scope: Option<String>,
     /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
     pub ended_roots: u64,
@@ -132,7 +132,7 @@ pub struct Graph {
     pub origin: Origin,
     /// The texts that the other fields refer to.
     pub texts: Texts,
-    /// The values.
+    /// The values. Other fields refer to them by index.
     pub nodes: Vec<Node>,
     /// The strong pointers, grouped by the value that contains them, in node order.
     pub edges: Vec<Edge>,

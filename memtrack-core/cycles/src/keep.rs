@@ -21,7 +21,7 @@ pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
 }
 
 impl Graph {
-    /// Returns the part that leads to device memory.
+    /// Returns the subgraph of the nodes that hold device memory or lead to a node that does.
     #[must_use]
     pub fn device_memory_subgraph(&self) -> Graph {
         self.subgraph(&leads_to_memory(self))

@@ -5,7 +5,7 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use std::ops::Range;
 
-/// The allocations that are live at an event, keyed by device and address.
+/// The allocations that are live after the events visited so far, as rows, keyed by device and address.
 #[derive(Default)]
 pub(crate) struct Allocations {
     live: HashMap<(DeviceId, u64), usize>,

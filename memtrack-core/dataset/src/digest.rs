@@ -130,7 +130,7 @@ fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the tables for a digest. `has_events` states whether the events table is written with its rows.
+/// Returns the tables for a digest. `has_events` states whether the events table has rows, or is written without them.
 pub(crate) fn build_tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Table, Rows)> {
     let mut devices = Rows::of(&DEVICES);
     let mut timeline = Rows::of(&TIMELINE);

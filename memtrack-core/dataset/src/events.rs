@@ -57,7 +57,7 @@ pub static EVENTS_WITH_LINES: Table = Table {
 pub struct EventLine {
     /// The line, if it is known.
     pub line: Option<String>,
-    /// The function that the line called.
+    /// The function that the line called, if it is known.
     pub called: Option<String>,
 }
 

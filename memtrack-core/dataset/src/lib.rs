@@ -68,7 +68,7 @@ impl WriteOptions {
         Self::default()
     }
 
-    /// Sets whether the events table has rows. Otherwise, it is written empty.
+    /// Sets whether the events are written. If they are not, the events table has no rows.
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
         self

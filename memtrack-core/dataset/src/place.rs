@@ -200,7 +200,8 @@ impl Staging {
             // This removes only the last suffix.
             fs::rename(&file, file.with_extension(""))?;
         }
-        // A rename replaces only an empty folder. Another writer may create or remove the target between these calls.
+        // A rename replaces only an empty folder. Another writer may create or remove the target between these calls, so
+        // failures are retried.
         for _ in 0..100 {
             if self.target.symlink_metadata().is_err() {
                 if fs::rename(&self.folder, &self.target).is_ok() {

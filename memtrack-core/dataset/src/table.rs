@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// The number of rows in a row group, which is the default in parquet's own writers.
 pub(crate) const ROWS_PER_GROUP: usize = 1 << 20;
 
-/// The size at which a column stops using a dictionary. An address occurs once in the dictionary, and in two or more
-/// rows.
+/// The size of a column's dictionary, in bytes, at which the rest of the column is written without one. The limit is high
+/// because even addresses take less space in a dictionary: each is in two or more rows, but in the dictionary only once.
 const MAX_DICTIONARY_BYTES: usize = 8 << 20;
 
 /// The type of a column.
@@ -175,7 +175,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 impl From<u64> for Value<'_> {
-    /// Saturates, which never happens in practice because no size or count comes near `i64::MAX`.
+    /// Converts a size or a count. Larger numbers than `i64::MAX` become `i64::MAX`, but no size or count comes near it.
     fn from(value: u64) -> Self {
         Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
     }

@@ -113,7 +113,7 @@ fn format_number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// The texts known about a block's origin.
+/// The texts that describe a block's origin. Unknown ones are empty.
 #[derive(Default)]
 struct OriginText {
     operator: String,
@@ -169,7 +169,7 @@ impl OriginTexts<'_> {
     }
 }
 
-/// The number of an event, and its time.
+/// The number of an event, and its time in ns, each `None` if it is unknown.
 type EventTime = (Option<u64>, Option<u64>);
 
 /// The numbers of a device's events.
@@ -197,7 +197,8 @@ impl Trace {
                         trace.completed.insert(request, row);
                     }
                 }
-                // The trace does not contain the completion of the free that was requested at this address.
+                // A new block takes the address, so the free that was requested there has completed, but the trace does
+                // not contain its completion.
                 Action::Alloc => {
                     waiting.remove(&address);
                 }

@@ -66,7 +66,7 @@ pub struct Export {
     pub about: &'static str,
     /// The compression that the format itself requires.
     pub packing: Packing,
-    /// Whether the content depends on a moment.
+    /// Whether the content depends on the moments in [`ExportOptions::devices`].
     pub depends_on_moment: bool,
     /// The memtrack feature that the export needs but this build lacks, if any.
     pub missing_feature: Option<&'static str>,

@@ -10,7 +10,7 @@ use memtrack_symbols::Symbolizer;
 /// The inlined functions at one key, followed by the function that contains them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InlinedFrames {
-    /// A return address, or the index of a frame.
+    /// A return address in a recording, or the index of a frame in PyTorch's files.
     pub(crate) key: u64,
     /// The functions, innermost first. There is at least one.
     pub(crate) frames: Vec<Frame>,
@@ -54,8 +54,8 @@ impl<'a> Stacks<'a> {
 
     fn visible_functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
         let functions = self.owners.functions(keys, symbols);
-        // The innermost frames only forward an allocation, but tools that rank functions by self bytes would attribute
-        // the allocation to these frames.
+        // The innermost frames only forward an allocation. They are left out, because tools that rank functions by self
+        // bytes would attribute the allocation to them.
         let forwards = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
         let first = functions.iter().position(|function| !forwards(function));
         // If every frame only forwards, all frames are visible.

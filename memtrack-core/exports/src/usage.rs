@@ -10,7 +10,7 @@ use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
 use std::collections::HashMap;
 
-/// The key of a row.
+/// The properties that all blocks in a row share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group {
     pub(crate) origin: Origin,
@@ -37,7 +37,7 @@ impl Counts {
 pub(crate) struct UsageRow {
     pub(crate) group: Group,
     pub(crate) allocated: Counts,
-    /// The blocks in use at each of the moments.
+    /// The blocks in use at each of the moments that were passed to [`Usage::of`].
     pub(crate) in_use: Vec<Counts>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Usage {
     /// The rows, ordered by the first block in each group.
     pub(crate) rows: Vec<UsageRow>,
     pub(crate) allocated: Total,
-    /// The totals for each of the moments.
+    /// The total memory in use at each of the moments that were passed to [`Usage::of`].
     pub(crate) in_use: Vec<Total>,
 }
 

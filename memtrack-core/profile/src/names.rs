@@ -16,7 +16,8 @@ pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
     is_from_sdk: bool,
-    /// The names of the operator and the module, by parent record. Used for memory without an attribution.
+    /// The names of the operator and the module for memory without an attribution, keyed by the parent of the record that
+    /// allocated the memory.
     by_parent: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 

@@ -28,11 +28,11 @@ pub struct ModuleNode {
 /// The part of a training step that a record belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepPart {
-    /// Inside a module, or wherever the trace states this phase.
+    /// The forward pass. It is running inside a module, or wherever the trace states this phase.
     Forward,
-    /// Inside an autograd node, or wherever the trace states this phase.
+    /// The backward pass. It is running inside an autograd node, or wherever the trace states this phase.
     Backward,
-    /// Wherever the trace states this phase.
+    /// The optimizer step. It is running wherever the trace states this phase.
     Optimizer,
     /// Outside all of these phases.
     #[default]

@@ -73,7 +73,8 @@ fn remove_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     let mut snapshot = snapshot.into_snapshot();
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
-        // Addresses of 2^63 and above are stored outside their column, along with the position of their key.
+        // Addresses of 2^63 and above are stored in `exact` rather than in their column, along with the position of their
+        // key, which is 1. Remove all other entries.
         segments.exact.retain(|odd| odd.place == 1);
         segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT_KEYS));
     }

@@ -138,8 +138,8 @@ impl<'a> Cycle<'a> {
             .collect()
     }
 
-    /// Returns the fields to make weak, and whether no cycle remains without them. The fields are either alternatives,
-    /// any one of which is enough, or fields that are all needed.
+    /// Returns the fields to make weak, and whether making them weak breaks every cycle among the values. The fields are
+    /// either alternatives, any one of which is enough, or fields that are all needed.
     pub(super) fn find_cuts(&self, closed_path: &[u32], search: &mut PathSearch<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
@@ -160,7 +160,8 @@ impl<'a> Cycle<'a> {
             .collect();
         if !ends.is_empty() {
             let ease = |cut: &Cut| self.ease(cut.edge);
-            // The closed path starts at the oldest value, so its last reference usually leads back to an owner.
+            // The closed path starts at the oldest value, so its last reference usually leads back to an owner and is
+            // the best one to make weak. Among equals, prefer references near the end of the path.
             ends.reverse();
             ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
             if let Some(best) = ends.first().map(ease) {
@@ -227,7 +228,8 @@ impl<'a> Cycle<'a> {
         let Edge { from, to, .. } = self.graph.edges[edge as usize];
         let leads_back = match (serial(from), serial(to)) {
             (Some(from), Some(to)) => from > to,
-            // Owners are registered, and the values that they own are found through them.
+            // Programs register owners, and the scan finds the values that they own through them. A reference from an
+            // unregistered value to a registered one therefore leads back to an owner.
             (None, Some(_)) => true,
             _ => false,
         };

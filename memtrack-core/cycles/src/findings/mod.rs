@@ -19,13 +19,14 @@ use storages::{Storages, Sum};
 /// The certainty that the values in a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
-    /// Nothing outside refers to them, as proved by counting their pointers. Their memory is lost until the program
-    /// ends.
+    /// The program can no longer reach the values, as proved by counting the pointers to them. Their memory is lost until
+    /// the program ends.
     Proved,
-    /// They are held only by each other, but there are weak handles through which the program might still reach them.
+    /// The values are held only by each other, but there are weak handles through which the program might still reach
+    /// them.
     WeakHandles,
-    /// They are still held from outside. This is not yet a leak, but the cycle will keep its memory once the outside
-    /// references are dropped.
+    /// The values are still held from outside. This is not yet a leak, but the cycle will keep its memory allocated after
+    /// the outside references are dropped.
     HeldOutside,
 }
 
@@ -64,7 +65,7 @@ pub struct Cycle {
     /// The number of cycles with the same types and fields. All the other fields describe only the first of these
     /// cycles, except [`all_leaked`](Self::all_leaked).
     pub instances: u64,
-    /// The values in the cycle.
+    /// The values in the cycle, as indices into the graph's nodes.
     pub nodes: Vec<u32>,
     /// A short closed path through one of its values, as indices into the graph's edges.
     pub closed_path: Vec<u32>,
@@ -72,9 +73,9 @@ pub struct Cycle {
     /// itself. If the path is long, only its first and last steps are included;
     /// [`to_memory_steps`](Self::to_memory_steps) is the total number of steps.
     pub to_memory: Vec<u32>,
-    /// The total number of steps in that path.
+    /// The total number of steps in the path to device memory.
     pub to_memory_steps: usize,
-    /// The value with device memory at the end of that path.
+    /// The value with device memory at the end of the path to device memory, as an index into the graph's nodes.
     pub memory_node: Option<u32>,
     /// Device memory that the cycle leads to and that cannot be used from outside. It stays allocated until the cycle
     /// is broken.
@@ -95,7 +96,8 @@ pub struct Cycle {
     /// The references to make weak. If the first one [breaks the cycle](Cut::ends_it), so does each of the others, and
     /// any one of them is enough. Otherwise, all of them are needed.
     pub cuts: Vec<Cut>,
-    /// Whether no cycle remains without these references. This is false if more cuts would be needed than are listed.
+    /// Whether making the [suggested](Self::suggested_cuts) references weak breaks every cycle among these values. This
+    /// is false if more references would have to be made weak than are listed.
     pub cuts_are_enough: bool,
 }
 
@@ -133,11 +135,11 @@ pub struct HandleGroup {
     pub first: usize,
     /// The number of handles.
     pub handles: u64,
-    /// The number of values that they keep alive.
+    /// The number of values that the handles keep alive.
     pub values: u64,
     /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
-    /// Device memory that they lead to, with each storage counted once.
+    /// Device memory to which the handles lead, with each storage counted once.
     pub held: Bytes,
 }
 
@@ -294,7 +296,7 @@ impl Findings {
                 cuts_are_enough,
             });
         }
-        // Until all cycles are sorted, `held_by_cycles` contains indices from before the sort.
+        // Until the sort is done, `held_by_cycles` contains only the index of the cycle's own group.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (
@@ -478,7 +480,7 @@ impl Holders {
     }
 
     /// Calls `each` for every node in `nodes`, and for every node that would be dropped with them because its last
-    /// pointer would be gone. Other cycles are not dropped.
+    /// pointer would be gone. The values of other cycles are not dropped, because they hold each other.
     fn for_each_freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

@@ -11,7 +11,7 @@ pub(super) struct PathSearch<'a> {
     /// For each node, the number of the last search that reached it, and the edge through which the search did so.
     reached: Vec<(u32, u32)>,
     search: u32,
-    left: VecDeque<u32>,
+    queue: VecDeque<u32>,
     /// The number of edges visited in all searches.
     pub(super) steps: u64,
 }
@@ -25,7 +25,7 @@ impl<'a> PathSearch<'a> {
             graph,
             reached: vec![(0, START); graph.nodes.len()],
             search: 0,
-            left: VecDeque::new(),
+            queue: VecDeque::new(),
             steps: 0,
         }
     }
@@ -39,14 +39,14 @@ impl<'a> PathSearch<'a> {
         mut each: impl FnMut(u32) -> bool,
     ) {
         self.search += 1;
-        self.left.clear();
+        self.queue.clear();
         for start in starts {
             if self.reached[start as usize].0 != self.search {
                 self.reached[start as usize] = (self.search, START);
-                self.left.push_back(start);
+                self.queue.push_back(start);
             }
         }
-        while let Some(node) = self.left.pop_front() {
+        while let Some(node) = self.queue.pop_front() {
             if !each(node) {
                 return;
             }
@@ -55,7 +55,7 @@ impl<'a> PathSearch<'a> {
                 let to = self.graph.edges[edge].to as usize;
                 if self.reached[to].0 != self.search && follow(edge) {
                     self.reached[to] = (self.search, edge as u32);
-                    self.left.push_back(to as u32);
+                    self.queue.push_back(to as u32);
                 }
             }
         }

@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 /// The storages in a graph.
 #[derive(Debug)]
 pub(super) struct Storages {
-    /// The storage of each entry in the graph's memory.
+    /// For each entry in [`Graph::memory`], the index of its storage in `storages`.
     of_entry: Vec<u32>,
     storages: Vec<Storage>,
 }
@@ -15,7 +15,7 @@ pub(super) struct Storages {
 #[derive(Clone, Copy, Debug)]
 struct Storage {
     size_bytes: Option<u64>,
-    /// The number of values that hold it.
+    /// The number of values that hold the storage.
     holders: u32,
     /// Whether one of these values can be reached from outside.
     is_live: bool,

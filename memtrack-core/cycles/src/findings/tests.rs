@@ -62,7 +62,7 @@ fn all_needed_fields_are_named_if_no_single_field_is_enough() {
     );
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert!(cycle.cuts.iter().all(|cut| !cut.ends_it));
-    // No closed path remains without them.
+    // No closed path remains without the fields of the cuts.
     let cut: HashSet<Field> = cycle.cuts.iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
     let components = Components::of(&graph, |edge| !cut.contains(&field_of(&graph, edge)));
     assert_eq!(components.count, 3, "{:?}", suggested_fields(&graph, cycle));

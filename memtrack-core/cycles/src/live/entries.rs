@@ -21,21 +21,21 @@ pub(super) trait WeakEntry {
 pub(super) struct Entries<E: WeakEntry> {
     entries: Vec<E>,
     /// The number of entries at which the list is pruned.
-    scan_at: usize,
+    prune_at: usize,
     /// The process in which the list's memory was last accounted for, and the number of bytes that were accounted for.
     accounted: (u32, usize),
 }
 
 impl<E: WeakEntry> Entries<E> {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), scan_at: MIN_PRUNED_ENTRIES, accounted: (0, 0) }
+        Self { entries: Vec::new(), prune_at: MIN_PRUNED_ENTRIES, accounted: (0, 0) }
     }
 
     /// Adds an entry.
     #[inline]
     pub(super) fn push(&mut self, entry: E) {
         let _inside = reentry::enter();
-        if self.entries.len() >= self.scan_at {
+        if self.entries.len() >= self.prune_at {
             self.prune();
         }
         if self.entries.len() == self.entries.capacity() {
@@ -54,9 +54,9 @@ impl<E: WeakEntry> Entries<E> {
     #[cold]
     pub(super) fn prune(&mut self) {
         self.entries.extract_if(.., |entry| entry.is_dead()).for_each(WeakEntry::drop_entry);
-        self.scan_at = 2 * self.entries.len() + MIN_PRUNED_ENTRIES;
-        if self.entries.capacity() > 2 * self.scan_at {
-            self.entries.shrink_to(self.scan_at);
+        self.prune_at = 2 * self.entries.len() + MIN_PRUNED_ENTRIES;
+        if self.entries.capacity() > 2 * self.prune_at {
+            self.entries.shrink_to(self.prune_at);
         }
         self.account_memory();
     }
@@ -71,14 +71,14 @@ impl<E: WeakEntry> Entries<E> {
     pub(super) fn restore(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
         self.entries = taken;
-        self.scan_at = 2 * self.entries.len() + MIN_PRUNED_ENTRIES;
+        self.prune_at = 2 * self.entries.len() + MIN_PRUNED_ENTRIES;
         self.account_memory();
     }
 
     /// Drops all entries. The caller must have called [`reentry::enter`].
     pub(super) fn clear(&mut self) {
         std::mem::take(&mut self.entries).into_iter().for_each(WeakEntry::drop_entry);
-        self.scan_at = MIN_PRUNED_ENTRIES;
+        self.prune_at = MIN_PRUNED_ENTRIES;
         self.account_memory();
     }
 
@@ -90,7 +90,7 @@ impl<E: WeakEntry> Entries<E> {
     /// Accounts for the list's memory as memtrack's own.
     fn account_memory(&mut self) {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
-        // A forked child does not inherit its parent's accounting.
+        // A forked child does not inherit its parent's accounting, so it has nothing to subtract yet.
         if self.accounted.0 == now.0 {
             internal_bytes::subtract(self.accounted.1);
         }

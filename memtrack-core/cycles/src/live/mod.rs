@@ -2,7 +2,8 @@
 //!
 //! **For callers** (the facade and watchers):
 //! - [`enable`] (or [`enable_with`]) turns registration on when the first watch starts, and [`disable`] turns it off
-//!   when the last watch has stopped. Both apply to the whole process, and neither counts its callers.
+//!   when the last watch has stopped. Both apply to the whole process. Calls are not counted: one call of [`disable`]
+//!   undoes any number of calls of [`enable`].
 //! - [`register`] and [`register_dyn`] are for values, [`Tracked`] is for handles, and [`declare_root`] is for statics.
 //! - [`root_ended`] is called on the scope's thread whenever a root scope ends, because handles whose root scope has
 //!   not ended are not reported.

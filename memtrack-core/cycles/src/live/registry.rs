@@ -29,9 +29,9 @@ pub(super) struct Registration {
     pub(super) site: &'static Location<'static>,
     /// The time of the registration, in ticks. Newer values have higher numbers.
     pub(super) serial: u64,
-    /// The innermost scope that was open at the time.
+    /// The innermost scope that was open during the registration.
     pub(super) scope: Option<&'static ScopeNode>,
-    /// The stack, if stacks are kept.
+    /// The stack of the registration, if [stacks are kept](super::RegisterOptions::stacks).
     pub(super) stack: StackId,
 }
 

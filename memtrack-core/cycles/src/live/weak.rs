@@ -86,14 +86,14 @@ weak_entry!(LocalWeak);
 weak_entry!(SharedWeak);
 
 impl LocalWeak {
-    /// Creates a pointer to a value of known size.
+    /// Creates a pointer to a value whose size is known at compile time.
     #[inline]
     pub(super) fn new_sized<T: References + 'static>(pointer: &Rc<T>) -> Self {
         let weak: rc::Weak<T> = Rc::downgrade(pointer);
         Self::Plain(weak)
     }
 
-    /// Creates a pointer to any other value.
+    /// Creates a pointer to a value whose size is not known at compile time.
     pub(super) fn new_unsized<T: References + ?Sized + 'static>(pointer: &Rc<T>) -> Self {
         let _inside = reentry::enter();
         Self::Boxed(Box::new(Rc::downgrade(pointer)))
@@ -101,14 +101,14 @@ impl LocalWeak {
 }
 
 impl SharedWeak {
-    /// Creates a pointer to a value of known size.
+    /// Creates a pointer to a value whose size is known at compile time.
     #[inline]
     pub(super) fn new_sized<T: References + Send + Sync + 'static>(pointer: &Arc<T>) -> Self {
         let weak: sync::Weak<T> = Arc::downgrade(pointer);
         Self::Plain(weak)
     }
 
-    /// Creates a pointer to any other value.
+    /// Creates a pointer to a value whose size is not known at compile time.
     pub(super) fn new_unsized<T: References + Send + Sync + ?Sized + 'static>(pointer: &Arc<T>) -> Self {
         let _inside = reentry::enter();
         Self::Boxed(Box::new(Arc::downgrade(pointer)))

@@ -1,9 +1,9 @@
 //! Writes one HTML page that needs no network, with the findings, the picture, and a table of the values.
 //!
-//! The page is readable without scripts, because the script only moves the picture and repeats the contents of the
-//! table in a pane. The page therefore contains only the data that it shows, and the script interprets no text. Labels
-//! are untrusted: they are escaped here, the script copies elements unchanged, and the content security policy in the
-//! page's head allows only this script and no URL.
+//! The page is readable without scripts: the script only moves the picture and repeats the contents of the table in a
+//! pane. The page contains no data besides what it shows, and the script interprets no text. Labels are untrusted: they
+//! are escaped here, the script copies elements unchanged, and the content security policy in the page's head allows
+//! only this script and no URL.
 
 mod findings;
 mod values;

@@ -48,7 +48,8 @@ pub(super) fn box_text(graph: &Graph, node: u32) -> BoxText {
     BoxText { label, memory: graph.nodes[node as usize].root.then(|| format_memory(graph, node)) }
 }
 
-/// Returns the verb for the change suggested for a reference. In Python, a reference need not be made weak to be cut.
+/// Returns the verb for the change suggested for a reference. In Python, there are other ways to remove a reference than
+/// to make it weak.
 pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
     match graph.origin {
         Origin::Rust => "make weak",

@@ -1,5 +1,5 @@
-//! Assigns layers to the values in a graph with cycles. A value's layer is its distance from the left along references,
-//! ignoring references that lead back.
+//! Assigns layers to the values in a graph with cycles. A value's layer is the length of the longest path of references
+//! that leads to it, ignoring references that lead back.
 
 /// Returns the layer of each node. `edges` contains pairs of node indices. The order of the nodes determines which
 /// edges count as leading back.
@@ -8,16 +8,16 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
     }
-    // This is a depth-first search without recursion. In the reverse of the order in which the nodes are left, every
-    // edge leads forward, except edges to a node that is still being visited.
+    // This is a depth-first search without recursion. If the nodes are sorted by the end of their visit, last first, then
+    // every edge leads forward, except edges that were found to lead to a node whose visit had not ended.
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,
         Open,
-        Left,
+        Done,
     }
     let mut state = vec![State::New; nodes];
-    let mut left = Vec::with_capacity(nodes);
+    let mut finished = Vec::with_capacity(nodes);
     let mut back = std::collections::HashSet::new();
     for start in 0..nodes {
         let mut stack = vec![(start, 0)];
@@ -28,8 +28,8 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
         while let Some((node, next)) = stack.last_mut() {
             let node = *node;
             let Some(&to) = out[node].get(*next) else {
-                state[node] = State::Left;
-                left.push(node);
+                state[node] = State::Done;
+                finished.push(node);
                 stack.pop();
                 continue;
             };
@@ -42,12 +42,12 @@ pub(super) fn assign_layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize
                 State::Open => {
                     back.insert((node, to));
                 }
-                State::Left => {}
+                State::Done => {}
             }
         }
     }
     let mut layers = vec![0; nodes];
-    for &node in left.iter().rev() {
+    for &node in finished.iter().rev() {
         for &to in out[node].iter().filter(|&&to| !back.contains(&(node, to))) {
             layers[to] = layers[to].max(layers[node] + 1);
         }

@@ -148,7 +148,7 @@ impl Part {
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
         let layers = assign_layers(boxes.len(), &pairs);
         let crossed = |&(from, to): &(usize, usize)| layers[from].abs_diff(layers[to]).max(1);
-        // Short lines come first.
+        // Prefer short lines, so that as many lines as possible are within the limit.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|&at| crossed(&pairs[at]));
         let mut is_placed = vec![false; pairs.len()];

@@ -15,13 +15,13 @@ pub(crate) struct DrawnEdge {
     /// The two values, as indices into the graph's nodes.
     pub from: u32,
     pub to: u32,
-    /// Indices into the graph's edges. There is at least one.
+    /// The references, as indices into the graph's edges. There is at least one.
     pub edges: Vec<u32>,
     /// The cycle that the line belongs to, as an index into the findings.
     pub cycle: Option<u32>,
-    /// Whether one of its references should become weak.
+    /// Whether one of the references should become weak.
     pub cut: bool,
-    /// Whether it is on a cycle's closed path in the text, or on a cycle's path to device memory.
+    /// Whether the line is on a cycle's closed path in the text, or on a cycle's path to device memory.
     pub shown: bool,
 }
 

@@ -56,8 +56,8 @@ impl<'a> Picture<'a> {
         let (loops, mut lines): (Vec<DrawnEdge>, Vec<DrawnEdge>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
-        // The library starts the columns of each part at the first line's value, so the worst cycle's line should come
-        // first.
+        // In each part, the library starts the columns at the value from which the first line leads, so the lines of the
+        // worst cycle should come first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
         let suggested = suggested_edges(graph, findings);
         let names = |lines: &[DrawnEdge]| -> Vec<_> {
@@ -368,7 +368,8 @@ fn smooth_path(points: &[Point]) -> String {
         return out;
     }
     let rises: Vec<f64> = points.windows(2).map(rise).collect();
-    // The curve is horizontal where the direction changes, and nowhere steeper than the adjacent sections allow.
+    // At a point where the line changes between rising and falling, the curve is horizontal. At other points, its slope is
+    // the harmonic mean of the slopes on both sides, so that the curve does not overshoot.
     let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
         true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
         false => 0.0,

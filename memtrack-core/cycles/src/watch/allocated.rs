@@ -50,7 +50,7 @@ fn parse_device_id(text: &str) -> Option<DeviceId> {
 fn format_allocated(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
-    // Outside modules, an operator's name starts with an empty module name.
+    // The name of an operator outside all modules starts with a dot, because its module's name is empty.
     let scope = scope.trim_start_matches('.');
     let mut lines: Vec<String> = Vec::new();
     if !scope.is_empty() {

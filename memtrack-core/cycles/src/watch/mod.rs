@@ -84,9 +84,9 @@ fn shortest_interval() -> Option<Duration> {
 /// Turns on registration: from now on, values are registered, each with the place of its registration. Earlier values
 /// are not registered, but they are found through registered values that refer to them. Starting a watch does this too.
 ///
-/// This applies to the whole process, and calls are not counted. Root scopes (`#[track_memory(root)]`) are tracked from
-/// now on, even while nothing is monitored, because a tracked handle is reported only after the root scope in which it
-/// was created has ended.
+/// This applies to the whole process. Calls are not counted: one call of [`disable`] undoes any number of them. Root
+/// scopes (`#[track_memory(root)]`) are tracked from now on, even while nothing is monitored, because a tracked handle is
+/// reported only after the root scope in which it was created has ended.
 pub fn enable() {
     enable_with(RegisterOptions::new());
 }

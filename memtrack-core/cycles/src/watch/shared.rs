@@ -25,7 +25,8 @@ pub(super) fn begin() {
         loop {
             scan_while(wanted);
             runs.store(false, Ordering::Release);
-            // A watch that started just now found this thread running, so it did not start another one.
+            // A watch that started before the flag was cleared found this thread running and did not start another one,
+            // so this thread must go on if there is a watch again.
             if wanted().is_none() || runs.swap(true, Ordering::AcqRel) {
                 return;
             }

@@ -13,9 +13,9 @@ const ALL_LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
 /// An interval, which is a scope or a range of PyTorch's profiler.
 #[derive(Clone, Debug)]
 pub(super) struct IntervalMarker {
-    /// The name.
+    /// The name of the scope or range.
     pub(super) name: StringHandle,
-    /// The kind, such as `module` or `operator`.
+    /// The kind of scope or range, such as `module` or `operator`.
     pub(super) kind: StringHandle,
     /// The category, which determines the colour.
     pub(super) category: CategoryHandle,
@@ -56,9 +56,9 @@ impl StaticSchemaMarker for IntervalMarker {
 /// A moment at which memory ran out or that the program marked.
 #[derive(Clone, Debug)]
 pub(super) struct MomentMarker {
-    /// The name.
+    /// The name of the mark, or a text for an out-of-memory event.
     pub(super) name: StringHandle,
-    /// Further details.
+    /// Further details as text.
     pub(super) detail: StringHandle,
     /// The category, which determines the colour.
     pub(super) category: CategoryHandle,

@@ -135,8 +135,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the allocation and the free of every block. Blocks that were live before the first event are allocated at
-    /// the start. A sampled block has the number of bytes that it represents. Blocks of zero bytes are omitted.
+    /// Writes the allocation and the free of every block. Blocks that were live before the first event are written as
+    /// allocations at the start. A sampled block has the number of bytes that it represents. Blocks of zero bytes are omitted.
     fn write_allocations(
         &mut self,
         timeline: &DeviceTimeline<'_>,
@@ -152,7 +152,7 @@ impl<'a> Writer<'a> {
                 None => FIRST_OLDER_ADDRESS + index as u64,
             };
             let bytes = i64::try_from(lifetime.bytes).unwrap_or(i64::MAX);
-            // With zero bytes, an allocation and a free are indistinguishable.
+            // Only the sign of the bytes distinguishes an allocation from a free.
             if bytes == 0 {
                 return;
             }

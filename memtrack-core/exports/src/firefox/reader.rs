@@ -144,16 +144,16 @@ pub(super) struct Markers {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, tag = "type")]
 pub(super) enum Payload {
-    /// An interval.
+    /// An interval during which a scope or range was running.
     #[serde(rename = "memtrack-running")]
     Running {
-        /// The kind.
+        /// The kind of scope or range.
         kind: usize,
     },
-    /// A moment.
+    /// A moment at which memory ran out or that the program marked.
     #[serde(rename = "memtrack-moment")]
     Moment {
-        /// Further details.
+        /// Further details as text.
         detail: usize,
     },
 }

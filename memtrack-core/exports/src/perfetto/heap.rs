@@ -74,8 +74,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Returns the rows after which to write dumps. These are `None` (before the first event) if blocks were live then, the
-/// peak, and the end.
+/// Returns the rows after which to write dumps: the row of the peak, and `usize::MAX` for the end. They are preceded by
+/// `None` for the time before the first event if blocks were live then or the peak has no row.
 fn dump_rows(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
     let has_older = timeline.lifetimes.iter().any(|lifetime| lifetime.from.is_none());
     let mut moments = Vec::new();
@@ -136,7 +136,7 @@ fn sums_after(timeline: &DeviceTimeline<'_>, row: Option<usize>) -> Vec<Sums> {
     sums
 }
 
-/// Returns the ID of an origin's stack. An ID of 0 would mean no stack.
+/// Returns the ID of an origin's stack. It is never 0, because that means no stack.
 fn callstack_id(origin: usize) -> u64 {
     origin as u64 + 1
 }

@@ -37,7 +37,7 @@ pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
 /// The flag in `TracePacket.SequenceFlags` for packets that refer to earlier interned entries.
 pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
-/// The readings of several clocks at one moment.
+/// The readings of several clocks at the same time.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
@@ -126,7 +126,7 @@ pub(crate) struct TrackEvent {
 pub(crate) const SLICE_BEGIN: i32 = 1;
 /// The `TrackEvent.Type` for the end of a track's innermost slice.
 pub(crate) const SLICE_END: i32 = 2;
-/// The `TrackEvent.Type` for a moment.
+/// The `TrackEvent.Type` for an event without a duration.
 pub(crate) const INSTANT: i32 = 3;
 /// The `TrackEvent.Type` for a counter value.
 pub(crate) const COUNTER: i32 = 4;

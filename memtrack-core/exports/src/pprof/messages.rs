@@ -1,9 +1,9 @@
 //! The messages of pprof's `profile.proto`, with their public field numbers. Texts are indices into the string table,
 //! whose first string is empty. IDs start at 1, and 0 means none.
 //!
-//! **Why prost with handwritten messages?** pprof's schema has only seven messages. This way, no build needs `protoc`,
-//! or a crate of generated code with releases that follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, and its
-//! derive macro needs `itertools` and `anyhow`. Only the command compiles prost (feature `exports`).
+//! **Why prost with handwritten messages?** pprof's schema has only seven messages. Writing them by hand avoids `protoc`
+//! in the build, and crates of generated code, whose releases do not follow those of pprof. prost 0.14 (Apache-2.0) needs
+//! `bytes`, and its derive macro needs `itertools` and `anyhow`. Only the command compiles prost (feature `exports`).
 
 use prost::Message;
 

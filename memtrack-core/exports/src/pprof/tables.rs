@@ -23,7 +23,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Creates the tables for stacks in `modules`. `missing` lists the missing ones by path and start address.
+    /// Creates the tables for stacks through the binaries in `modules`. `missing` contains the path and the start address of
+    /// each binary that is missing.
     pub(crate) fn new(modules: &[Module], missing: &HashSet<(String, u64)>) -> Self {
         let is_missing = |module: &Module| missing.contains(&(module.path.clone(), module.start));
         let mut modules: Vec<_> = modules.iter().map(|module| (module.clone(), is_missing(module))).collect();

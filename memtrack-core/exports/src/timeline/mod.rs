@@ -14,10 +14,10 @@ use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_over_time};
 use std::collections::{BTreeMap, HashMap};
 
-/// The times of events, in nanoseconds since the oldest moment in the snapshot.
+/// The times of events, in nanoseconds since the earliest time in the snapshot.
 pub(crate) struct Times<'a> {
     snapshot: &'a Snapshot,
-    /// The oldest moment, in nanoseconds since the Unix epoch.
+    /// The earliest time in the snapshot, in nanoseconds since the Unix epoch.
     pub(crate) start_ns: u64,
     /// Whether all events have a time. If not, an event's number is used as its time, in microseconds.
     pub(crate) known: bool,
@@ -73,13 +73,13 @@ pub(crate) struct DeviceTimeline<'a> {
     pub(crate) device: DeviceId,
     /// The device's name in reports.
     pub(crate) name: String,
-    /// The lifetimes of its blocks.
+    /// The lifetimes of the device's blocks.
     pub(crate) lifetimes: Vec<Lifetime>,
     /// The distinct origins of blocks.
     pub(crate) origins: Vec<Origin>,
     /// The index in [`Self::origins`] for each of [`Self::lifetimes`].
     pub(crate) origin_of: Vec<u32>,
-    /// The peak of the device.
+    /// The peak of the device's live requested bytes.
     pub(crate) peak: Peak,
     /// Whether the numbers are estimates, because blocks were sampled.
     pub(crate) estimated: bool,
@@ -197,11 +197,12 @@ impl<'a> DeviceTimeline<'a> {
 
 /// The marks with one name on one thread.
 pub(crate) struct MarkSeries<'a> {
-    /// The name.
+    /// The name of the marks.
     pub(crate) name: &'a str,
-    /// The thread.
+    /// The thread of the marks.
     pub(crate) thread: ThreadId,
-    /// The times of the marks, in order. Two successive marks enclose an interval in the program, such as a step.
+    /// The times of the marks in nanoseconds, as in [`Times`], in order. Two successive marks enclose an interval in the
+    /// program, such as a step.
     pub(crate) ns: Vec<u64>,
 }
 

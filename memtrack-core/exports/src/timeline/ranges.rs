@@ -16,9 +16,9 @@ const MAX_OPEN: usize = 256;
 pub(crate) struct Range {
     /// The name of the range.
     pub(crate) name: StringId,
-    /// The start time.
+    /// The start time in nanoseconds, as in [`Times`].
     pub(crate) from_ns: u64,
-    /// The end time.
+    /// The end time in nanoseconds, as in [`Times`].
     pub(crate) to_ns: u64,
 }
 

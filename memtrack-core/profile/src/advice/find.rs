@@ -40,7 +40,7 @@ struct Origin {
 struct Key {
     kind: Kind,
     origin: Origin,
-    /// The uses on either side of the gap.
+    /// The places of the uses before and after the gap.
     between: (Option<Site>, Option<Site>),
 }
 

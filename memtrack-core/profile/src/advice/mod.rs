@@ -74,9 +74,9 @@ impl Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NearUse {
-    /// The operator.
+    /// The operator that used the memory.
     pub operator: String,
-    /// The enclosing module, if any.
+    /// The module that encloses the operator, if any.
     pub module: Option<String>,
     /// The time from the end of the use to the peak, or from the peak to the start of the use, in ns.
     pub distance_ns: u64,
@@ -96,7 +96,7 @@ pub struct Finding {
     pub modules: Vec<String>,
     /// The operator that allocated the memory, if a single operator allocated all of it.
     pub operator: Option<String>,
-    /// The line that requested the memory.
+    /// The line of the program that requested the memory, if it is known.
     pub line: Option<CodeLine>,
     /// The number of pieces of memory at the peak that the change affects.
     pub pieces: u64,
@@ -106,11 +106,11 @@ pub struct Finding {
     pub error: Estimate,
     /// How much this change lowers the peak, in bytes.
     pub saves_bytes: u64,
-    /// The error of the saving.
+    /// The error of `saves_bytes`.
     pub saves_error: Estimate,
     /// The peak after this change, in bytes.
     pub peak_bytes: u64,
-    /// The error of the new peak.
+    /// The error of `peak_bytes`.
     pub peak_error: Estimate,
     /// The time from the allocation of the largest piece to the peak, in ns, or `None` if the piece existed
     /// before the trace.
@@ -160,9 +160,9 @@ pub struct PeakPart {
 pub struct Advice {
     /// The device's name in the trace.
     pub device: String,
-    /// The peak, in bytes.
+    /// The device's peak, in bytes.
     pub peak_bytes: u64,
-    /// The error of the peak if small blocks were sampled.
+    /// The error of `peak_bytes` if small blocks were sampled.
     pub peak_error: Estimate,
     /// The time at which the peak is first reached, in ns since the trace's first record.
     pub peak_ns: u64,
@@ -179,7 +179,8 @@ pub struct Advice {
     pub without_more_work: CombinedEffect,
     /// The peak after applying all findings. If modules are nested, only one of them is recomputed.
     pub all_findings: CombinedEffect,
-    /// Bytes at the peak in which no tensor was seen, so their use is unknown.
+    /// The bytes at the peak of memory in which no tensor was seen. The advice does not cover this memory, because its use
+    /// is unknown.
     pub unseen_bytes: u64,
     /// The error of `unseen_bytes`.
     pub unseen_error: Estimate,

@@ -48,7 +48,8 @@ pub(super) fn find_recomputations(
             times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
         };
         if call_memory.writes_older_memory || call_memory.read.iter().any(is_changed) {
-            // Recomputing the module would start from different input values.
+            // The call has overwritten older memory, or its inputs change before its backward pass. Recomputing the module
+            // would therefore start from different input values.
             excluded.insert(call.module);
             continue;
         }

@@ -18,7 +18,8 @@ pub(super) type States = (State, State);
 /// A use of a piece of memory by an operator that has the piece among its arguments or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The outermost operator, because the program cannot change what happens inside it.
+    /// The outermost operator that encloses the use. Inner operators do not matter, because the program cannot change what
+    /// happens inside an operator.
     pub(super) record: RecordId,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,

@@ -64,9 +64,9 @@ impl std::error::Error for AnalysisError {}
 /// A piece of memory in which tensors were seen, from its allocation to its free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// The address.
+    /// The address of the memory.
     pub address: u64,
-    /// The device.
+    /// The device on which the memory was allocated.
     pub device: DeviceIndex,
     /// The number of the logical tensor. PyTorch counts them from 0.
     pub tensor: u32,
@@ -85,7 +85,7 @@ pub struct Profile<'a> {
     storages: Vec<Option<Storage>>,
     /// The category of each version of each storage, grouped by storage.
     by_version: Vec<Option<Category>>,
-    /// For each entry of `by_version`, whether PyTorch lists this version.
+    /// For each entry of `by_version`, whether PyTorch's list of categories contains the version.
     present: Vec<bool>,
     changes: Vec<Change>,
     identities: identities::Identities,
@@ -94,7 +94,7 @@ pub struct Profile<'a> {
     /// For each record, the program's statement about the memory that the record allocated. Filled only for
     /// traces from memtrack's SDK.
     statements: Vec<Option<Statement>>,
-    /// For each entry of `by_version`, the rule that determined it, if any.
+    /// For each entry of `by_version`, the rule that determined the category, if any.
     rules: Vec<Option<Rule>>,
     mode: Mode,
     /// The names and errors of the allocations, if the trace was converted from a recording.

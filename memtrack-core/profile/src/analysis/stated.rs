@@ -162,7 +162,7 @@ impl Steps {
             |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
         let later = next(&self.later_starts_ns, time_ns);
         let forward = later.and_then(|later| next(&self.forward_starts_ns, later));
-        // If no forward pass follows, a step followed by an optimizer step ends with the trace.
+        // If an optimizer step follows but no forward pass does, the training step ends with the trace.
         forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
     }
 }
@@ -183,7 +183,7 @@ pub(super) fn decide(
         (Some(Category::Parameter), Some(stated)) if is_forward_rule(&stated) && !is_registered => {
             (Some(stated.category), Some(Rule::NotAParameter))
         }
-        // An inner operator produced this result, and the outer operator dropped it.
+        // An inner operator produced this result, and the outer operator dropped it, so it is a temporary.
         (Some(Category::Activation), Some(stated)) if stated.rule == Rule::ForwardFrees && !is_registered => {
             (Some(stated.category), Some(stated.rule))
         }

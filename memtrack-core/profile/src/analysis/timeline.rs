@@ -34,7 +34,7 @@ pub struct Change {
     pub time_ns: i64,
     /// The kind of change.
     pub action: Action,
-    /// The device.
+    /// The device whose memory changed.
     pub device: DeviceIndex,
     /// The storage, as an index into [`Profile::storages`](super::Profile::storages), or `None` for memory in
     /// which no tensor was seen.
@@ -170,7 +170,7 @@ pub(super) fn build_timeline(
                     let mut time_ns = node.time_ns;
                     if mode == Mode::Tolerant {
                         // The operator may start before another thread allocates the memory, or may still be
-                        // running when the memory is freed.
+                        // running when the memory is freed. In both cases, move the write into the memory's lifetime.
                         let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
                         time_ns = time_ns.min(end.unwrap_or(i64::MAX));
                         time_ns = time_ns.max(created[key as usize].map_or(i64::MIN, time_of));

@@ -34,21 +34,21 @@ impl Tree {
             Self { walk: Vec::with_capacity(count), walk_index: vec![0; count], subtree_end: vec![0; count] };
         // The records that are still to be visited. The flag marks a record that has been visited and is
         // popped a second time when its subtree ends.
-        let mut left: Vec<(RecordId, bool)> = Vec::new();
-        let push = |left: &mut Vec<(RecordId, bool)>, of: usize| {
+        let mut pending: Vec<(RecordId, bool)> = Vec::new();
+        let push = |pending: &mut Vec<(RecordId, bool)>, of: usize| {
             let range = starts[of] as usize..starts[of + 1] as usize;
-            left.extend(children[range].iter().rev().map(|&child| (child, false)));
+            pending.extend(children[range].iter().rev().map(|&child| (child, false)));
         };
-        push(&mut left, count);
-        while let Some((record, is_left)) = left.pop() {
-            if is_left {
+        push(&mut pending, count);
+        while let Some((record, is_done)) = pending.pop() {
+            if is_done {
                 tree.subtree_end[tree.walk_index[record as usize] as usize] = tree.walk.len() as u32;
                 continue;
             }
             tree.walk_index[record as usize] = tree.walk.len() as u32;
             tree.walk.push(record);
-            left.push((record, true));
-            push(&mut left, record as usize);
+            pending.push((record, true));
+            push(&mut pending, record as usize);
         }
         tree
     }

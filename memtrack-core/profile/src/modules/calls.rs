@@ -58,8 +58,8 @@ impl Calls {
                     calls.calls.push(Call {
                         record: number,
                         module: places.called_module(number).unwrap_or_default(),
-                        // An autograd node that recomputes activations belongs to a call without being inside
-                        // it.
+                        // In an autograd node, `call` is the call whose backward pass the node belongs to. It does not
+                        // enclose the calls that the node makes to recompute activations.
                         parent: call.filter(|_| !is_in_backward_node),
                         begin_ns: record.time_ns,
                         end_ns: ends[number as usize],
@@ -81,7 +81,8 @@ impl Calls {
                 RecordKind::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. })
                     if !is_in_backward_node =>
                 {
-                    // The autograd node belongs to the last operator with its sequence number.
+                    // An autograd node belongs to the last operator with the same sequence number, so later operators
+                    // replace earlier ones.
                     match call {
                         Some(call) => by_sequence.insert(*sequence, call),
                         None => by_sequence.remove(sequence),

@@ -192,8 +192,8 @@ fn call_spans(
 ) -> Vec<(Span, Option<Span>)> {
     let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
-    // The spans, and the states before, at the peak of and after each span. Each state is stored with three
-    // times the span's index plus 0, 1 or 2.
+    // The spans, and three states for each span: before it, at its peak and after it. Each state comes with three times the
+    // span's index, plus 0, 1 or 2.
     let mut spans: Vec<Span> = Vec::new();
     let mut requested_states: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
@@ -201,7 +201,7 @@ fn call_spans(
         let (peak, _) = curve.find_highest(before, after);
         let number = 3 * spans.len();
         requested_states.extend([(before, number), (peak, number + 1), (after, number + 2)]);
-        // A peak that was reached before the span is moved to the start of the span.
+        // If the peak was reached before the span, the start of the span counts as the time of the peak.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
             begin_ns: since(begin_ns),

@@ -123,7 +123,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) phase: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) name: Option<Text<'a>>,
-    // Operators.
+    // Fields of operators.
     #[serde(borrow)]
     pub(super) overload: Option<Text<'a>>,
     #[serde(borrow)]
@@ -135,7 +135,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) stack: Option<u64>,
     #[serde(default)]
     pub(super) outs: Vec<u64>,
-    // Memory.
+    // Fields of allocations and frees.
     #[serde(borrow)]
     pub(super) dev: Option<Text<'a>>,
     #[serde(borrow)]
@@ -143,7 +143,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) bytes: Option<u64>,
     pub(super) requested: Option<u64>,
     pub(super) stream: Option<u64>,
-    // Modules and optimizers.
+    // Fields of modules and optimizers.
     #[serde(borrow, rename = "self")]
     pub(super) identity: Option<Text<'a>>,
     #[serde(borrow)]
@@ -154,10 +154,10 @@ pub(super) struct TraceLine<'a> {
     pub(super) params: Vec<ParamLine<'a>>,
     #[serde(borrow, default)]
     pub(super) buffers: Vec<BufferLine<'a>>,
-    // Gradients.
+    // Fields of gradients.
     pub(super) param: Option<u64>,
     pub(super) grad: Option<u64>,
-    // Definitions of tensors, element types and stacks.
+    // Fields of definitions of tensors, element types and stacks.
     pub(super) t: Option<u64>,
     #[serde(borrow, rename = "impl")]
     pub(super) object: Option<Text<'a>>,
@@ -173,7 +173,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) s: Option<u64>,
     #[serde(borrow, default)]
     pub(super) frames: Vec<FrameLine<'a>>,
-    // The header and the footer.
+    // Fields of the header and the footer.
     #[serde(borrow)]
     pub(super) format: Option<Text<'a>>,
     pub(super) version: Option<serde_json::Value>,

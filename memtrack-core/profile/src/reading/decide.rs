@@ -85,8 +85,8 @@ impl<'a> Classifier<'a> {
             storage.from.is_some() && scope.is_none() && is_on_autograd_thread(self.facts, stack);
         let site = || self.free_site(storage);
         match rule {
-            // If the stacks of frees are not recorded, this rule would match most of an optimizer step's
-            // temporary memory.
+            // If the stacks of frees are not recorded, this rule does not apply to optimizer steps, because it would
+            // match most of a step's temporary memory.
             Rule::SameCall => {
                 let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.frees_have_stacks;
                 !is_step && self.is_freed_by_its_call(storage, stack)
@@ -153,7 +153,8 @@ impl<'a> Classifier<'a> {
             Rule::OldFreedInBackward => self.is_old(storage) && site() == FreeSite::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
-            // The file states these categories, or they are decided after the other rules.
+            // These rules are not applied here: the file states the category (`Given`), or the rule depends on the
+            // decisions for other storages and is applied afterwards.
             Rule::Given
             | Rule::ReplacedInStep
             | Rule::ReplacedGuess
@@ -202,7 +203,7 @@ impl<'a> Classifier<'a> {
 
     /// Returns whether the storage outlived the phase that allocated it.
     fn outlives_phase(&self, storage: &Storage) -> bool {
-        // The storage is older than the trace, so it was allocated in an earlier phase.
+        // If the storage is older than the trace, it was allocated in an earlier phase.
         let Some(from) = storage.from else { return true };
         if let (Some(to), true) = (storage.to, self.facts.frees_have_stacks) {
             let freed = self.facts.stack(self.snapshot.events.stack[to]);
@@ -255,7 +256,8 @@ impl<'a> Classifier<'a> {
     pub(super) fn free_site(&self, storage: &Storage) -> FreeSite {
         let Some(to) = storage.to else { return FreeSite::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        // A free event has the scope of its allocation, and usually also its stack.
+        // A free event repeats the scope of its allocation. It also repeats the stack, unless frees have their own stacks
+        // or the allocation was not recorded.
         let has_own_stack = self.facts.frees_have_stacks || storage.from.is_none();
         if has_own_stack && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {

@@ -236,7 +236,7 @@ impl Classifier<'_> {
         // one.
         steps.sort_unstable_by_key(|&(step, _)| step);
         for (_, Exchange { mut made, mut freed }) in steps {
-            // A step that frees a gradient does not replace it.
+            // Steps replace parameters and optimizer state. A gradient that a step frees is not replaced.
             let is_replaced = |decision: Option<Decision>| {
                 decision.is_some_and(|(category, _)| {
                     matches!(category, Category::Parameter | Category::OptimizerState)

@@ -56,7 +56,7 @@ pub(super) struct StackFacts {
     pub(super) has_frames: bool,
     /// Whether the stack contains a frame that does not come from Python.
     pub(super) has_native: bool,
-    /// The phase of the training step.
+    /// The phase of the training step that the stack shows, if any.
     pub(super) phase: Option<Phase>,
     /// Whether the stack starts in the main module of a Python program and shows no phase.
     pub(super) is_outside: bool,
@@ -83,8 +83,8 @@ impl StackFacts {
     pub(super) fn of(frames: &[Frame]) -> Self {
         let mut facts = Self { has_frames: !frames.is_empty(), ..Self::default() };
         let mut inner: Option<ParsedFrame<'_>> = None;
-        // The evidence from the frames inside the current frame. The innermost frame that starts a phase
-        // determines the phase.
+        // The evidence from the frames visited so far, which are deeper than the current frame. The innermost frame that
+        // starts a phase determines the phase.
         let (mut in_forward, mut in_closure, mut decided, mut from_main) = (false, false, false, false);
         for frame in frames {
             let line = ParsedFrame::of(frame);

@@ -189,10 +189,10 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) runs: Vec<Run>,
-    /// The first and last run of each phase.
+    /// The indices in `runs` of the first and last run of each phase.
     first_runs: [Option<usize>; 3],
     last_runs: [Option<usize>; 3],
-    /// For each event row, the run that it belongs to.
+    /// For each event row, the index in `runs` of the run that it belongs to.
     run_of_row: Vec<u32>,
     /// For each allocation's event row, the row of the next allocation made by a different call.
     next_in_other_call: Vec<usize>,
@@ -359,7 +359,7 @@ fn find_mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>,
     if !(is_alloc || (is_free && facts.frees_have_stacks)) {
         return None;
     }
-    // A free event has the scope of its allocation.
+    // A free event repeats the scope of its allocation, so its scope does not show the phase that is running.
     if let Some(phase) = facts.scope(snapshot.events.scope[row]) {
         return is_alloc.then_some(Mark::Phase(phase));
     }

@@ -83,7 +83,8 @@ impl Totals {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }
-        // Parts that exceeded the whole were scaled down by a common factor, which preserves their shares.
+        // The shares were relative to the sum of the blocks, and become relative to the count. If the sum exceeded the
+        // count, all parts were scaled down by a common factor, so the shares are already right.
         let scale = share(self.bytes, held.bytes).min(1.0);
         self.guessed_share *= scale;
         self.given_share *= scale;
@@ -481,7 +482,7 @@ fn unclassified_by_operator(
     let mut rows: Vec<UnclassifiedRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
-    // Without any names, every row would be unattributed.
+    // Without any names, every row would be unattributed, which tells the user nothing.
     if names.is_empty() { Vec::new() } else { rows }
 }
 

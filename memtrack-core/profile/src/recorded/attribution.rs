@@ -19,7 +19,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub struct Attribution {
     names: EventNames,
-    /// For each record, its event row.
+    /// For each record, the row of its event in the recording, or `None` if it has no event.
     rows: Vec<Option<u32>>,
     /// The blocks that each sampled block represents, keyed by the record of the sampled block.
     samples: HashMap<RecordId, WeighedBlock, RandomState>,
@@ -60,7 +60,7 @@ impl Attribution {
             let of_device = DeviceAttribution {
                 precision: Precision::of(snapshot, device, &lifetimes),
                 is_estimate: is_estimate(snapshot, device, &lifetimes),
-                // Events of zero bytes have no record.
+                // Events of zero bytes have no record, so use the last record up to the peak.
                 peak: peak.row.and_then(|row| record_of_row[..=row].iter().rev().find_map(|record| *record)),
                 peak_error: peak.error,
                 at_end: counted_at_end(snapshot, device, &lifetimes),
@@ -96,7 +96,8 @@ impl Attribution {
         self.devices.get(&device)?.peak
     }
 
-    /// Returns the recorder's count at the end, or `None` if sums over blocks are exact.
+    /// Returns the recorder's count of the bytes and blocks that were live at the end, or `None` if sums over blocks are
+    /// exact.
     pub(crate) fn count_at_end(&self, device: DeviceIndex) -> Option<HeldAtEnd> {
         self.devices.get(&device)?.at_end
     }

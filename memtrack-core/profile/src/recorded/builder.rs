@@ -203,8 +203,8 @@ impl<'a> Builder<'a> {
         let end_ns = self.time_ns(ticks);
         let Some(threads) = self.threads.get_mut(&scope) else { return };
         let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
-        // If the scope is not open on this thread, a future was entered on another thread, so the scope's
-        // latest record ends.
+        // If the scope is not open on this thread, it belongs to a future that was entered on another thread. In that case,
+        // end the scope's latest record.
         let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
             return;
         };

@@ -62,7 +62,7 @@ pub struct MomentMemory {
     pub moment: &'static str,
     /// The time of the moment, in ns since the trace's first record, or 0 if it is before that record.
     pub after_ns: u64,
-    /// The allocated bytes.
+    /// The total of the bytes that were allocated.
     pub bytes: u64,
     /// The error of `bytes`, if small blocks were sampled.
     pub error: Estimate,
@@ -78,7 +78,7 @@ pub struct MomentMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseRow {
-    /// The phase.
+    /// The phase of the training steps.
     pub part: StepPart,
     /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
@@ -89,7 +89,7 @@ pub struct PhaseRow {
     /// The highest number of allocated bytes right after one of the phase's changes, or `None` if there were
     /// no changes.
     pub highest_bytes: Option<u64>,
-    /// The errors of these numbers, if small blocks were sampled.
+    /// The errors of this row's numbers, if small blocks were sampled.
     pub errors: PhaseErrors,
 }
 
@@ -152,7 +152,7 @@ pub struct CategoryReport {
     pub changes: u64,
     /// The memory allocated at the requested moments.
     pub moments: Vec<MomentMemory>,
-    /// The effects of the phases.
+    /// The effect of each phase on the device's memory.
     pub phases: Vec<PhaseRow>,
     /// The repairs made to the trace.
     pub repairs: Repairs,

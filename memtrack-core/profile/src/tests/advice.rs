@@ -240,7 +240,8 @@ fn early_allocation_is_moved_later() {
 
 #[test]
 fn saving_follows_from_new_peak_not_block_size() {
-    // Without the first block, the second peak is higher.
+    // Without the first block, which has 50 bytes, the first peak falls from 120 to 70 bytes. The second peak remains at 90
+    // bytes, so only 30 bytes are saved.
     let steps = Steps::new(
         vec![
             op("a", &[], &[1]),
@@ -263,7 +264,7 @@ fn saving_follows_from_new_peak_not_block_size() {
 
 #[test]
 fn no_saving_is_promised_if_another_peak_is_as_high() {
-    // The two peaks need different changes.
+    // There are two equally high peaks, and lowering each of them takes a different change.
     let steps = Steps::new(
         vec![
             op("a", &[], &[1]),
@@ -423,7 +424,7 @@ fn similar_layers_are_one_finding() {
     let alike = |steps: Steps| Steps { are_alike: true, ..steps };
     let advice = alike(layers()).advice();
     let finding = single_finding(&advice, Kind::Recompute);
-    // Nothing is allocated between the third layer's forward and backward passes.
+    // The third layer is not suggested, because nothing is allocated between its forward and backward passes.
     assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
     assert_eq!(finding.bytes, 200);
     let changed = [("A", 10, 20), ("B", 11, 21)]
@@ -483,7 +484,7 @@ fn module_that_overwrites_its_input_is_not_recomputed() {
         let advice = advice(&program);
         let is_found = advice.findings.iter().any(|finding| finding.kind == Kind::Recompute);
         assert_eq!(is_found, !is_overwritten, "{advice}");
-        // The memory is at least reported as idle in that case.
+        // If the input is overwritten, recomputing is not suggested, but the memory is at least reported as idle.
         let is_idle =
             advice.findings.iter().any(|finding| finding.kind == Kind::Idle && finding.bytes == 100);
         assert_eq!(is_idle, is_overwritten, "{advice}");

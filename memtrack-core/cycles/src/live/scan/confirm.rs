@@ -2,13 +2,13 @@
 //! value to another during a scan may make the scan count that pointer twice.
 //!
 //! Unreachable values do not change: each visit sees the same pointers and the same counts. A reachable value is
-//! mistaken for an unreachable one only if every visit is deceived in the same way. Each pointer must be seen equally
-//! often and in the same places, and each count must be the same before, during and after the visits, while the pointer
-//! through which the other thread reaches the values is never counted. The values are visited in a different random
-//! order each time, and the order decides whether a pointer that moves between two values is seen in both or in
-//! neither. Each visit therefore detects the change with a probability of at least one half, whatever the threads do.
-//! If threads share the values, there are at least [`MIN_VISITS`] such visits, and at most [`MAX_VISITS`]. Values that
-//! belong to a single thread need only one visit, because nothing moves during the scan.
+//! mistaken for an unreachable one only if every visit is deceived in the same way: each visit sees each pointer equally
+//! often and in the same places, each count is the same before, during and after the visits, and no visit counts the
+//! pointer through which the other thread reaches the values. The values are visited in a different random order each
+//! time, and the order decides whether a pointer that moves between two values is seen in both or in neither. Each visit
+//! therefore detects the change with a probability of at least one half, whatever the threads do. If threads share the
+//! values, there are at least [`MIN_VISITS`] such visits, and at most [`MAX_VISITS`]. Values that belong to a single
+//! thread need only one visit, because that thread is busy with the scan and moves no pointers.
 
 use super::garbage::{self, DuplicateDetector};
 use super::table::{HELD, SHARED, Table};
@@ -152,8 +152,8 @@ impl Sink for RevisitCheck<'_> {
         } else if self.table.flags[expected as usize] & (HELD | SHARED) == SHARED
             && target.strong_count() != self.table.strong[expected as usize] + 1
         {
-            // The count was read while the pointer was in its place, so the thread that put it there holds another
-            // pointer.
+            // The count is read while the visited value contains the pointer. It differs from the count in the table, so
+            // another thread has created or dropped a pointer to the target.
             self.changed.push(expected);
         }
         if let Some((twice, _)) = &mut self.last {

@@ -163,7 +163,7 @@ impl Write for ShortText<'_> {
             }
             self.left = self.left.saturating_sub(1);
         }
-        // Some `Debug` implementations panic when writing fails, so only endless output fails.
+        // Some `Debug` implementations panic when writing fails, so writing fails only if the output seems endless.
         self.ignored += if self.left == 0 { text.len() } else { 0 };
         if self.ignored > MAX_IGNORED_BYTES { Err(fmt::Error) } else { Ok(()) }
     }

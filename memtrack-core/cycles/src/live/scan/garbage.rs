@@ -18,8 +18,8 @@ pub(super) fn count_outside_pointers(table: &Table) -> Vec<i64> {
     outside
 }
 
-/// Marks the values that are held from outside. Also marks values that the program has dropped during the scan. Only
-/// the scan still holds them, and they are dropped when it ends.
+/// Marks the values that are held from outside. Also marks values to which the program has dropped its last pointer during
+/// the scan. Only the scan still holds these values, and they are dropped when it ends.
 pub(super) fn mark_held(table: &mut Table, outside: &[i64]) {
     let is_held = |&place: &u32| outside[place as usize] != 0 || table.strong[place as usize] == 0;
     let held: Vec<u32> = (0..table.len() as u32).filter(is_held).collect();
@@ -98,7 +98,8 @@ pub(super) fn format_double_report(name: &str) -> String {
 /// A detector of pointers that are reported twice. It recognizes pointers by their locations. No two pointers have the
 /// same location, except for copies on the stack that are dropped after being reported.
 pub(super) struct DuplicateDetector {
-    /// An address on the stack beyond the frames of all callees.
+    /// The address of a variable in the frame of the function that created the detector. The frames of all callees are on
+    /// one side of it.
     top: usize,
     seen: HashMap<usize, usize>,
     /// The targets' addresses of repeatedly reported pointers, once for each repetition.

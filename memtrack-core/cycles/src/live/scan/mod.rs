@@ -107,7 +107,8 @@ impl Scan {
         if !switch::is_enabled_in_process() {
             return Err(NotScanned::Off);
         }
-        // The report's memory belongs to the caller, which may be a part of memtrack.
+        // The report's memory is attributed to the caller: to memtrack if the caller is a part of memtrack, and to the
+        // program otherwise.
         if reentry::is_inside() {
             self.find_inside()
         } else {

@@ -34,7 +34,7 @@ pub(super) struct RegisteredValue {
     pub(super) weak: usize,
 }
 
-/// All values, in parallel columns.
+/// The visited values and the declared roots, in parallel columns: a value has the same index in each.
 pub(super) struct Table {
     places: HashMap<usize, u32>,
     holders: Vec<Holder>,
@@ -47,7 +47,7 @@ pub(super) struct Table {
     pub(super) starts: Vec<u32>,
     /// The number of strong pointers to each value, not counting the scan's.
     pub(super) strong: Vec<usize>,
-    /// The numbers of the tracked handles that were seen.
+    /// The numbers of the tracked handles that were found in the visited values.
     pub(super) handles: Vec<u64>,
     max_values: usize,
     /// The number of pointers to values beyond the maximum.
