@@ -18,7 +18,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
 
-/// The maximum number of processes on a page besides the program.
+/// The maximum number of processes that a page shows in addition to the program that was run.
 const MAX_OTHER_PROCESSES: usize = 8;
 
 /// Writes the page for `memtrack segment-plot`.

@@ -21,7 +21,7 @@ const MAX_COMMAND: usize = 60;
 /// How the program ended.
 pub(super) struct Outcome<'a> {
     pub(super) process: u32,
-    /// `None` if the status is not known.
+    /// The program's exit status; `None` if it is not known.
     pub(super) status: Option<ExitStatus>,
     pub(super) job: &'a Job,
 }
@@ -30,7 +30,7 @@ pub(super) struct Outcome<'a> {
 pub(super) struct Found {
     /// The recording; `None` if nothing was recorded.
     recording: Option<PathBuf>,
-    /// A message about the recording's file.
+    /// A message about the recording, if it could not be ended or moved.
     note: Option<String>,
     rows: Vec<ProcessRow>,
     /// The number of programs beyond `--max-processes`. With `--host`, these are recorded with the smallest budget.
@@ -66,7 +66,7 @@ pub(super) fn end_recording(collector: &mut Collector, job: &Job) -> (Option<Pat
     let ended = collector.finish().err().map(|error| format!("the recording cannot be ended: {error}"));
     let Some(folder) = &job.folder else { return (path, ended) };
     let moved = path.map(|path| move_to(&path, folder));
-    // The folder stays if anything else is in it.
+    // Remove the temporary folder. If it contains anything else, this fails and the folder stays.
     let _ = job.output.parent().map(fs::remove_dir);
     match moved {
         Some((path, note)) => (Some(path), ended.or(note)),
@@ -108,7 +108,7 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns a text about what held the program's memory, which is empty if that is not known.
+/// Returns a text about what held the program's memory. The text is empty if nothing is known about that.
 pub(super) fn holders_text(rows: &[ProcessRow], recording: &Path, outcome: &Outcome<'_>) -> String {
     let Some(row) = main_row(rows) else { return String::new() };
     let was_killed =

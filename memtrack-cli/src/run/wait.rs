@@ -97,10 +97,10 @@ pub(crate) fn run(
 fn start(command: &mut Command) -> io::Result<u32> {
     let of_service = inherited::service_manager_variables();
     if of_service.is_empty() {
-        // `wait_for` waits for the program by its process id.
+        // The id suffices, because `wait_for` waits for the program by its process id.
         return command.spawn().map(|program| program.id());
     }
-    // These variables contain the program's own process id, which is known only after the fork.
+    // In the program, these variables must contain the program's own process id, which is known only after the fork.
     let (mut errors, mut errors_of_child) = io::pipe()?;
     // SAFETY: the process has a single thread, so the child can do anything that this process could.
     match unsafe { libc::fork() } {
