@@ -101,7 +101,7 @@ pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
         }
         child => {
             let memory = collector.memory_path(child as u32);
-            // Do not drop `collector` in this process: that would also close the region, which belongs to the collector process.
+            // Do not drop `collector` here: that would also close the region, which belongs to the collector process.
             std::mem::forget(collector);
             Ok(CollectorProcess { channel: command_end, memory })
         }
@@ -288,8 +288,8 @@ impl Voice {
         }
     }
 
-    /// Queues messages together, so that the writing thread wakes only once. Each is given as its kind, such as [`TEXT`], and its
-    /// content.
+    /// Queues messages together, so that the writing thread wakes only once. Each is given as its kind, such as [`TEXT`], and
+    /// its content.
     fn send(&self, messages: &[(u8, &[u8])]) {
         let mut frames = Vec::new();
         for (kind, bytes) in messages {

@@ -288,8 +288,8 @@ impl Work {
         }
     }
 
-    /// Reads what a process recorded up to the given time in ticks, or all that it recorded. Returns `None` if the recording cannot be
-    /// read.
+    /// Reads what a process recorded up to the given time in ticks, or all that it recorded if no time is given. Returns `None`
+    /// if the recording cannot be read.
     fn read_until(subject: &Subject, ticks: Option<u64>) -> Option<Snapshot> {
         let options = LoadOptions::new().process(ProcessChoice::Number(subject.number));
         let mut snapshot = Snapshot::open(&subject.recording, options).ok()?.snapshot;

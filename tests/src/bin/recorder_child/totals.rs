@@ -43,7 +43,7 @@ pub fn exact() {
     let (counted, own) = (live_bytes(), internal_heap_bytes());
     let mut kept = Vec::new();
     churn(2, &mut kept);
-    // Memory from before the start is freed.
+    // Free some memory that was allocated before the recording started.
     let before: usize = old.drain(..old.len() / 2).map(|block| block.capacity() * 8).sum();
     let (sender, receiver) = channel();
     let threads: Vec<_> = (3..6)
@@ -87,7 +87,7 @@ fn once(size: usize) {
     unsafe { dealloc(black_box(alloc(layout)), layout) };
 }
 
-/// Parts of snapshots that other threads drop, or that the program grows, do not change the live bytes.
+/// The fields of a snapshot do not change the program's live bytes if another thread drops them or the program enlarges them.
 pub fn handed_out() {
     let options = || Options::new().max_entries(1 << 24);
     for options in [options().exact(), options(), options().sample(64 << 10, 16 << 10)] {
@@ -208,7 +208,7 @@ pub fn short_threads() {
         .filter(|event| event.action == Action::Alloc && event.size_bytes == SIZE as u64)
         .count() as f64;
     let estimate = sampled * sampling_weight(SIZE as u64, MEAN) / THREADS as f64;
-    // Some 2,700 samples.
+    // The estimate is based on some 2,700 samples.
     assert!((estimate - 1.0).abs() < 0.08, "{estimate}");
 }
 
@@ -269,7 +269,7 @@ pub fn budget() {
     let replayed = replay(snapshot, HOST);
     replayed.assert_blocks_of(snapshot, HOST);
     let small = snapshot.blocks.iter().filter(|block| block.size_bytes < 1000).count();
-    // Thread handles, and blocks that are freed at a thread's end, where memtrack does not see it.
+    // The small blocks still live are thread handles, and blocks freed at a thread's end, where memtrack does not see the free.
     assert!(small < 100, "{small} blocks are reported as live");
 }
 
@@ -413,7 +413,7 @@ pub fn many_live() {
     drop(kept);
     memtrack_core::stop();
     let live = snapshot.blocks.len() as u64;
-    // A thread checks the table after every 1,024 recorded blocks.
+    // The bound may be exceeded, because a thread checks the table only after every 1,024 recorded blocks.
     assert!(live > BOUND / 2 && live < BOUND + 1100, "{live}");
     let weight = |block: &LiveBlock| snapshot.meta.weight(block.flags, block.size_bytes);
     let estimate: f64 = snapshot.blocks.iter().map(weight).sum();
