@@ -41,7 +41,7 @@ const REPORT_CRATES: [&str; 8] = [
     // Recording uses this crate only to unwind with libgcc, which is optimised anyway, if no other unwinder works. The rest
     // of the crate symbolizes.
     "backtrace",
-    // The version that addr2line uses; framehop unwinds with another version.
+    // The version that addr2line uses. framehop, which unwinds during recording, uses another version.
     "gimli@0.34",
     "object",
     "rustc-demangle",

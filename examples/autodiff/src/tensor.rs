@@ -168,7 +168,7 @@ pub fn backward(loss: &Tensor) {
 /// them is ever freed, nor are the closure's other captures.
 #[derive(References)]
 pub enum Output {
-    /// The mistake.
+    /// The mistake: a strong pointer.
     Kept(Tensor),
     /// The fix: a weak pointer suffices, because the caller of the backward pass holds the tensor.
     Seen(Weak<Node>),

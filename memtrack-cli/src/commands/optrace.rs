@@ -43,8 +43,8 @@ const HEAD_BYTES: u64 = 4096;
 pub(super) struct Source {
     pub(super) read: ReadTrace,
     pub(super) recording: Option<Snapshot>,
-    /// If the trace comes from a recording, the names that other reports give its allocations, and exact sums over
-    /// them.
+    /// If the trace comes from a recording, the names that other reports give to its allocations, and exact sums over
+    /// these allocations; `None` otherwise.
     pub(super) attribution: Option<Attribution>,
     /// Whether the recording is complete except for small blocks, which samples represent.
     only_sampled: bool,

@@ -231,8 +231,8 @@ fn read_frame(channel: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
     Ok((head[0], bytes))
 }
 
-/// The collector's end of the channel, which several of its threads use. A separate thread writes, because the command might be
-/// stopped, and the programs' shared memory must be drained meanwhile.
+/// The collector's end of the channel to the command. Several threads of the collector send through it, and one more thread
+/// writes to the channel: writing may wait while the command is stopped, and the shared memory must be drained meanwhile.
 #[derive(Clone)]
 pub(super) struct Voice {
     frames: Sender<Vec<u8>>,
@@ -263,7 +263,7 @@ impl Voice {
         Ok((Self { frames, waiting, dropped: Arc::default() }, thread))
     }
 
-    /// Sends text for standard error.
+    /// Sends text that the command prints to standard error.
     pub(super) fn say(&self, text: &str) {
         if self.waiting.load(Ordering::Relaxed) > Self::MAX_QUEUED_BYTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +272,7 @@ impl Voice {
         self.send(&[(TEXT, &self.with_missing(text))]);
     }
 
-    /// Sends the last text and the answer.
+    /// Sends the last text and the answer as JSON, and that nothing follows.
     fn finish(&self, text: &str, json: &[u8]) {
         self.send(&[(TEXT, &self.with_missing(text)), (JSON, json), (DONE, &[])]);
     }

@@ -33,7 +33,8 @@ pub(super) struct Found {
     /// A message about the recording, if it could not be ended or moved.
     note: Option<String>,
     rows: Vec<ProcessRow>,
-    /// The number of programs beyond `--max-processes`. With `--host`, these are recorded with the smallest budget.
+    /// The number of programs that were started beyond the limit `--max-processes`. With `--host`, these are recorded with the
+    /// smallest budget.
     beyond_limit: u64,
     unrecorded: Unrecorded,
 }
@@ -237,8 +238,8 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
         )?;
     }
     // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
-    // memory. Programs without memtrack's environment might have. But if something was recorded, such programs are
-    // mostly tools that a library runs to query the system.
+    // memory and are reported only with `--host`. Programs without memtrack's environment might have allocated some, and
+    // are also reported if nothing was recorded. Otherwise, they are mostly tools that a library runs to query the system.
     if args.host {
         let why = "into which no library can be preloaded: statically linked, using a C library other \
                    than glibc, built for another kind of processor, setuid, or limited to less than 256 MiB of \

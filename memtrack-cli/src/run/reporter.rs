@@ -113,7 +113,7 @@ impl Reporter {
     }
 }
 
-/// The reports of one process.
+/// The state of the reports and snapshots of one process.
 #[derive(Default)]
 struct ProcessReports {
     /// The number of snapshots, which is also the number of the newest one.
@@ -121,11 +121,11 @@ struct ProcessReports {
     tried_at_oom: usize,
     at_oom: KeptSnapshots,
     on_signal: KeptSnapshots,
-    /// The number of times that memory ran out without a snapshot, since the last snapshot at out of memory.
+    /// The number of times that memory ran out and no snapshot was written, since the last out-of-memory snapshot.
     skipped_snapshots: u64,
     snapshot_pace: Pace,
     reports: u64,
-    /// The number of times that memory ran out without a report, since the last report.
+    /// The number of times that memory ran out and no report was made, since the last report.
     skipped_reports: u64,
     report_pace: Pace,
     /// The time in ticks at which memory last ran out.
@@ -136,7 +136,7 @@ struct Work {
     voice: Voice,
     takes_snapshots_at_oom: bool,
     max_entries: u64,
-    /// The folder for the snapshots, if it differs from the recording's folder.
+    /// The folder for the snapshots; `None` if it is the recording's folder.
     folder: Option<PathBuf>,
     /// The reports by process id; 0 stands for all processes that have no recording.
     processes: HashMap<u32, ProcessReports>,

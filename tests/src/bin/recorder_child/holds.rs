@@ -169,7 +169,7 @@ pub fn heap(limit_mib: u64) {
     }
     let mut much: Vec<u8> = Vec::new();
     assert!(much.try_reserve_exact(1 << 46).is_err());
-    // The same on a stack that is too small for symbolization.
+    // Make the heap fail a request again, on a thread whose stack is too small for symbolization.
     let small = std::thread::Builder::new().stack_size(64 << 10);
     let refused = || {
         let mut much: Vec<u8> = Vec::with_capacity(16);

@@ -184,7 +184,7 @@ pub fn sampled() {
     expected.sort_by(f64::total_cmp);
     assert_eq!(estimates.len(), 3, "one stack for each place");
     for (estimate, bytes) in estimates.iter().zip(&expected) {
-        // The standard deviation is at most 1.3 %: some 6,000 samples each of small and middling blocks, nearly all large ones.
+        // The standard deviation is at most 1.3 %: some 6,000 small, some 6,000 middling and nearly all large blocks are samples.
         assert!((estimate / bytes - 1.0).abs() < 0.08, "{estimate} of {bytes}");
     }
     let (estimate, bytes) = (estimates.iter().sum::<f64>(), expected.iter().sum::<f64>());
@@ -250,7 +250,7 @@ pub fn budget() {
     {
         let (estimate, deviation) = (sum(value, 1), sum(value, 2).sqrt());
         let off = estimate - exact as f64;
-        // Exceeded less than once in 10^6 runs. Samples are fewest, and the deviation estimated from them is least reliable, at
+        // The limit is exceeded less than once in 10^6 runs. Samples are fewest, and the deviation is estimated least well, at
         // the widest interval: 20 of eight million simulated runs were off by more than five deviations, none by six.
         assert!(off.abs() < 6.0 * deviation, "{estimate} ± {deviation}, exactly {exact}");
     }
@@ -418,7 +418,7 @@ pub fn many_live() {
     let weight = |block: &LiveBlock| snapshot.meta.weight(block.flags, block.size_bytes);
     let estimate: f64 = snapshot.blocks.iter().map(weight).sum();
     let variance: f64 = snapshot.blocks.iter().map(weight).map(|weight| weight * (weight - 1.0)).sum();
-    // The standard deviation is some 20,000, and a sample represents at most 1,986 blocks: as with 105 samples of that weight.
+    // The standard deviation is some 20,000. A sample represents at most 1,986 blocks; 105 such samples have this deviation.
     // The error then exceeds six deviations, estimated from the samples, if there are 58 or fewer: a probability of 4 × 10^−7.
     assert!((estimate - BLOCKS as f64).abs() < 6.0 * variance.sqrt(), "{estimate} ± {}", variance.sqrt());
 }
