@@ -25,7 +25,7 @@ fn temporaries_come_from_the_cache() {
     let output = Command::new(env!("CARGO_BIN_EXE_cuda_buffers")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    // Three buffers and one temporary per step. Four live buffers fit into one segment; the copy on another stream needs its own.
+    // Three buffers and one temporary per step. Four live buffers fit into one segment; a copy on another stream needs its own.
     assert!(text.contains("requests met             53\nasked of the driver       2\n"), "{text}");
     assert!(text.contains("step.forward.half"), "{text}");
 }

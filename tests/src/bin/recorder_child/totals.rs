@@ -184,7 +184,7 @@ pub fn sampled() {
     expected.sort_by(f64::total_cmp);
     assert_eq!(estimates.len(), 3, "one stack for each place");
     for (estimate, bytes) in estimates.iter().zip(&expected) {
-        // The standard deviation is at most 1.3 %: some 6,000 small, some 6,000 middling and nearly all large blocks are samples.
+        // The standard deviation is at most 1.3 %: some 6,000 small, as many middling and nearly all large blocks are sampled.
         assert!((estimate / bytes - 1.0).abs() < 0.08, "{estimate} of {bytes}");
     }
     let (estimate, bytes) = (estimates.iter().sum::<f64>(), expected.iter().sum::<f64>());
