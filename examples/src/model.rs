@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::data::Random;
 use crate::operators;
 
-/// Makes all weights from one generator, and keeps a handle to each for the optimizer.
+/// The weights made so far, and the random generator that they come from. The optimizer receives a handle to each weight.
 struct Weights<'a> {
     random: Random,
     device: &'a Device,
@@ -19,7 +19,7 @@ struct Weights<'a> {
 }
 
 impl Weights<'_> {
-    /// Makes random weights, smaller for more `inputs`, so that sums over the inputs stay near 1.
+    /// Makes random weights. The more `inputs` are added up, the smaller the weights are, so that the sums stay near 1.
     fn random(&mut self, shape: (usize, usize), inputs: usize) -> Result<Tensor> {
         let bound = (3.0 / inputs as f32).sqrt();
         let values: Vec<f32> = (0..shape.0 * shape.1).map(|_| self.random.uniform(bound)).collect();
@@ -202,7 +202,7 @@ impl Module for Block {
     }
 }
 
-/// Scores every character of the vocabulary as the next one.
+/// The last layer, which scores each character of the vocabulary as the next character.
 struct Head {
     norm: LayerNorm,
     scores: Linear,
@@ -245,7 +245,7 @@ impl Transformer {
         &self.weights
     }
 
-    /// Returns the model's constant tensors.
+    /// Returns the model's constant tensors: the causal mask of each block.
     pub fn masks(&self) -> impl Iterator<Item = &Tensor> {
         self.blocks.iter().map(|block| &block.attention.mask)
     }

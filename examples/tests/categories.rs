@@ -107,7 +107,7 @@ fn both_moments_of_every_weight_are_optimizer_state() {
     }
     for (&bytes, &count) in &moments {
         let found = by_size.get(&bytes).copied().unwrap_or(0);
-        // Small sizes may have more blocks: shapes, reference counts and the list of weights.
+        // Blocks of a small size may also be shapes, reference counts or the list of weights.
         assert!(found == count || bytes < 1024 && found > count, "{found} of {count} with {bytes} bytes");
     }
     let all: u64 = by_size.iter().map(|(bytes, &count)| bytes * count as u64).sum();

@@ -154,7 +154,8 @@ fn load_error(path: &Path, head: &[u8], error: LoadError) -> CliError {
     }
 }
 
-/// Describes which of several processes a report is about, unless the user has chosen that process by its id.
+/// Returns a hint about which of several processes the report covers, unless the user has chosen that process by its id. With
+/// `--all`, returns a hint about processes that were not recorded, if there are any.
 fn which_process(report: &ReadReport, input: &InputArgs) -> Option<String> {
     let processes: BTreeSet<u32> = report.processes.iter().map(|row| row.pid).collect();
     if input.all {
@@ -181,8 +182,8 @@ fn counted_processes(count: u64) -> String {
     if count == 1 { "1 process is".to_owned() } else { format!("{count} processes are") }
 }
 
-/// Checks the process that the user has chosen, if the file is not the recording of a run: the file must be about that
-/// process.
+/// Checks the process that the user has chosen with `--process`. If the file does not list the processes of a run, it must be
+/// the recording of the chosen process.
 fn check_process(loaded: &Loaded, path: &Path, input: &InputArgs) -> Result<(), CliError> {
     let Some(wanted) = &input.process else { return Ok(()) };
     match &loaded.report {

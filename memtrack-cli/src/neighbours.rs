@@ -102,7 +102,8 @@ fn detect_profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Returns whether text may be a protocol 0 pickle, for which the pickle reader reports better errors.
+/// Returns whether a text file may be a pickle, judging by its path: pickles in protocol 0 are text. The pickle reader reports
+/// better errors about such a file.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")

@@ -41,7 +41,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Parses a share from 0 to 1, or from 0% to 100%.
 ///
 /// # Errors
-/// Fails if `text` is not such a share.
+/// Fails if `text` is not a number, or is outside the range.
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));

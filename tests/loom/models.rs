@@ -10,7 +10,7 @@ mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
 
-    /// Replaces the recorder's byte counts, which no model uses.
+    /// Replaces the functions that count the recorder's bytes, which no model uses.
     pub(crate) fn hold(_bytes: usize) {}
     pub(crate) fn release(_bytes: usize) {}
 }
@@ -134,7 +134,7 @@ mod tests {
         });
     }
 
-    /// Clocks of two processors in every relevant relation: behind, equal, ahead.
+    /// Clock readings of two processors, two each: the second processor's clock is ahead, behind or equal, or both jump back.
     const CLOCKS: [[u64; 4]; 4] = [[10, 11, 12, 13], [3, 2, 1, 0], [5, 5, 5, 5], [100, 0, 100, 0]];
 
     /// A model of `LiveTable`: the shard's lock guards its blocks and its newest stamp.
@@ -166,7 +166,7 @@ mod tests {
             };
             assert!(ticks > *newest_of_thread, "a thread's events keep their order");
             *newest_of_thread = ticks;
-            // Written after the lock is released, in any order: only the stamps matter.
+            // Events may be logged in any order after the lock is released: only their stamps matter.
             log.lock().unwrap().push((ticks, is_alloc));
         }
         *free.lock().unwrap() = true;

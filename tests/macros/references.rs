@@ -244,7 +244,7 @@ fn types_that_consist_of_each_other_are_derived() {
     assert_eq!(reported(&Hook { modules: vec![Module::default()], owner: None }), [""; 0]);
 }
 
-/// A marker, which refers to nothing.
+/// A trait for marker types, which refer to nothing.
 trait Backend: 'static {
     type Storage;
 }
@@ -307,7 +307,7 @@ fn generic_recursive_types_are_derived() {
         edges: Vec<(T, Rc<Self>)>,
         of: PhantomData<B>,
     }
-    /// A type that contains only owning pointers, so `T` may borrow.
+    /// A type without counted pointers (`Rc`), so its `T` need not be `'static`.
     #[derive(References)]
     struct Chain<T>(T, Option<Box<Chain<T>>>);
     struct NoReferences;

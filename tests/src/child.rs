@@ -148,7 +148,7 @@ fn wait(mut child: Child, what: &str) -> Output {
     let start = Instant::now();
     while child.try_wait().expect("the child can be waited for").is_none() {
         if start.elapsed() > HANG {
-            // The message is the same whether or not this succeeds.
+            // The panic message is the same whether or not the child can be killed.
             let _ = child.kill();
             panic!("{what} hangs");
         }

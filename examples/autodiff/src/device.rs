@@ -22,7 +22,7 @@ pub struct Device(Rc<RefCell<Books>>);
 #[derive(Debug)]
 struct Books {
     next_address: u64,
-    /// Freed addresses, by buffer size.
+    /// The addresses of freed buffers, for reuse, by buffer size in bytes.
     free: BTreeMap<u64, Vec<u64>>,
     in_use_bytes: u64,
 }

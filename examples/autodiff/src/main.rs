@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // memtrack: records device allocations with their stacks, which the pages show …
     start_monitor_with(&Options::new().without_host_heap())?;
-    // … and at the end of each step memtrack looks for cycles. `warn_device_cycles()` would use the folder for temporary files.
+    // … and looks for cycles at the end of each step. `warn_device_cycles()` would write the pages into the temporary folder.
     cycles::warn_device_cycles_with(WatchOptions::new().folder(FOLDER));
 
     let training = Training::new(&Device::new(), variant);

@@ -15,7 +15,7 @@ use crate::device::{Buffer, Device};
 /// A tensor. Clones refer to the same node.
 pub type Tensor = Rc<Node>;
 
-/// The result of an operator, a parameter, or data.
+/// A node of the graph: the result of an operator, or a parameter, or data.
 // memtrack: the derive visits the fields that refer to other values.
 #[derive(References)]
 pub struct Node {
@@ -30,9 +30,9 @@ pub struct Node {
     /// Whether the tensor is a parameter.
     learns: bool,
     value: RefCell<Buffer>,
-    /// A parameter's gradient, after a backward pass.
+    /// The gradient, if the tensor is a parameter and a backward pass has run since the last step of gradient descent.
     gradient: RefCell<Option<Buffer>>,
-    /// The closure of an operator's result.
+    /// The closure that propagates the gradient to the inputs; unset if the tensor is not an operator's result.
     backward: OnceCell<Box<dyn Backward>>,
 }
 
@@ -133,7 +133,7 @@ impl Node {
         self.value.borrow().size_bytes()
     }
 
-    /// Makes a step of gradient descent, which consumes the gradient.
+    /// Makes a step of gradient descent, which removes the gradient. Does nothing if the tensor has none.
     pub fn descend(&self, rate: f32) {
         let Some(gradient) = self.gradient.take() else { return };
         let mut value = self.value.borrow_mut();
@@ -168,7 +168,7 @@ pub fn backward(loss: &Tensor) {
 /// them is ever freed, nor are the closure's other captures.
 #[derive(References)]
 pub enum Output {
-    /// The mistake.
+    /// The mistake: a strong pointer.
     Kept(Tensor),
     /// The fix: a weak pointer suffices, because the caller of the backward pass holds the tensor.
     Seen(Weak<Node>),

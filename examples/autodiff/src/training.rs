@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::operators::{linear, mean_squared_error, tanh};
 use crate::tensor::{Node, Tensor, backward};
 
-/// The number of sampled points of the sine, which each step uses.
+/// The number of points of the sine. Each step trains on all of them.
 pub const POINTS: usize = 4096;
 /// Hidden units of the network.
 pub const HIDDEN: usize = 64;

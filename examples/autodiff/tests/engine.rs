@@ -46,10 +46,10 @@ fn each_step_with_the_mistake_leaks_a_cycle_and_two_buffers() {
     assert_eq!(numbers(cycle.leaked), (LEAKED_BY_A_STEP, 2, 0));
     assert_eq!(numbers(cycle.all_leaked), (3 * LEAKED_BY_A_STEP, 6, 0));
     assert_eq!(findings.leaked, cycle.all_leaked, "{report}");
-    // The first layer's parameters and x, which the program still uses.
+    // The cycle also refers to the first layer's parameters and x, which the program still uses.
     assert_eq!(cycle.pinned.known_bytes, (2 * HIDDEN + POINTS) as u64 * FLOAT);
 
-    // The report suggests weakening the same reference as the fix does.
+    // The report suggests making the same reference weak that is weak in the fixed variant.
     let weak = cycle.suggested_cuts();
     assert_eq!(weak.len(), 1, "{report}");
     let edge = report.graph.edges[weak[0].edge as usize];
@@ -67,7 +67,7 @@ fn the_fix_leaves_no_cycle_and_no_growth() {
     assert_eq!(training.in_use_bytes(), before);
     let report = cycles::find().unwrap();
     assert_eq!((report.findings().leaks(), report.unreachable), (0, 0), "{report}");
-    // The scan visited the live values: an empty scan would find nothing either.
+    // Shows that the scan visited the live values: a scan of nothing would not find a cycle either.
     assert_eq!((report.values, report.with_memory), (6, 6));
 }
 

@@ -2,9 +2,9 @@
 //! compare.
 //!
 //! `off` installs the tracking allocator and records nothing, `default` is `start_monitor()`, `exact` records every
-//! allocation with its stack and keeps the newest 1 Mi events (the default bound), `exact-all` keeps all events, and so
-//! does `budget`, whose share of the time is set by `--budget`. Prints one line of JSON. With `--rows FILE`, the ranking
-//! of operators is written to this file as JSON; otherwise no report is made.
+//! allocation with its stack and keeps the newest 1 Mi events (the default bound), `exact-all` does the same but keeps all
+//! events, and `budget` limits memtrack's share of the time to `--budget` and keeps all events. Prints one line of
+//! JSON. With `--rows FILE`, the ranking of operators is written to this file as JSON; otherwise no report is made.
 #![allow(missing_docs)]
 
 use std::error::Error;

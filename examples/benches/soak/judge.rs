@@ -20,7 +20,7 @@ struct Check {
     /// The allowed growth from the second third to the last: a share, plus an absolute value.
     share: f64,
     more: f64,
-    /// The upper bound of all values, if there is one.
+    /// The maximum that no value of the column may exceed, if there is one.
     most: Option<f64>,
 }
 
@@ -33,10 +33,10 @@ enum Unit {
 
 #[derive(Clone, Copy, Debug)]
 enum Quantile {
-    /// For values that other programs on the machine can increase.
+    /// The lower quartile, for values that other programs on the machine can increase.
     LowerQuarter,
     Median,
-    /// For values that rise and fall.
+    /// The maximum, for values that rise and fall.
     Largest,
 }
 
@@ -80,9 +80,9 @@ const CHECKS: [Check; 12] = [
         most: Some(MAX_OWN_BYTES),
         ..memory("memtrack's own memory", Column::OwnBytes, Quantile::Largest, 0.02, 2.0)
     },
-    // A row that is measured while another thread writes a dump, or prints the largest live allocations, includes that memory.
+    // A few rows also include the memory of a dump, or of a list of the largest allocations, that another thread is writing.
     memory("heap in use", Column::HeapBytes, Quantile::LowerQuarter, 0.02, 2.0),
-    // The C library retains the memory of freed snapshots, and the largest snapshot may be a late one.
+    // The C library retains the memory of freed snapshots, and a late snapshot may be the largest, so some growth is allowed.
     memory("resident set", Column::ResidentBytes, Quantile::Median, 1.0, 64.0),
     Check {
         most: Some(MAX_BYTES as f64),

@@ -93,7 +93,7 @@ impl Row {
         fields.next().is_none().then_some(row)
     }
 
-    /// Measures this process and its recordings; all other columns are 0.
+    /// Measures the memory and files of this process and its recordings; the lap and all times are 0.
     pub fn of_now(recordings: &Path) -> Self {
         let mut row = Self::default();
         row[Column::OwnBytes] = memtrack_core::host::own_bytes() as f64;

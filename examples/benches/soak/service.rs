@@ -18,7 +18,7 @@ pub const MIN_LAPS: u64 = 90;
 const ROWS: u32 = 300;
 /// The maximum size of the recording on disk.
 pub const MAX_BYTES: u64 = 24 << 20;
-/// The prefix of the service's last line, which has the number of the device's blocks.
+/// The prefix of the service's last line, which contains the number of blocks that the device has reported.
 pub const END: &str = "end: ";
 
 /// Returns the folder of the recordings.

@@ -65,7 +65,7 @@ pub(crate) struct Answer<T> {
     body: PhantomData<fn(&T)>,
 }
 
-/// Defines a constant for each row, and a function that lists all of them.
+/// Defines a constant of type [`Answer`] for each row of the table, and a function that lists the constants.
 macro_rules! answers {
     ($($(#[$attribute:meta])* $row:ident = $verb:literal $version:literal: $body:ty;)+) => {
         $($(#[$attribute])* pub(crate) const $row: Answer<$body> =

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let loaded = load_with(&args.file.path, &args.file.input, &args.file.symbols, streams)?;
     let Loaded { mut snapshot, report, .. } = loaded;
     mention_reordered(snapshot.order_by_time(), streams);
-    // In the base, read the process with the same command line.
+    // In the baseline, read the process with the same command line as the one read from the file.
     let input = args.file.input.matching(report.as_ref());
     let base =
         args.against.as_deref().map(|base| read_base(base, args, &input, &rules, streams)).transpose()?;
@@ -69,11 +69,11 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             writeln!(streams.stdout, "{verdict}: {line}")?;
         }
     }
-    // A result that may exceed a limit does not pass, because the gate exists to enforce limits.
+    // The check also fails if an estimate may exceed a limit, because the gate exists to enforce limits.
     Ok(if within { Exit::Success } else { Exit::Finding })
 }
 
-/// Reads the baseline and reduces it to groups.
+/// Reads the baseline file, and adds up its memory in groups.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
@@ -86,7 +86,8 @@ fn read_base(
     Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns options that reduce a file to its peak, grouped by `by`. If `by` is `None`, files with lines are grouped by line.
+/// Returns options that add up a file's memory at its peak, grouped by `by`. If `by` is `None`, files with lines are grouped by
+/// line.
 fn reduce_options(by: Option<DiffBy>, rules: &Rules) -> ReduceOptions<'_> {
     ReduceOptions { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

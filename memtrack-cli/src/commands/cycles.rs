@@ -19,7 +19,7 @@ use std::path::Path;
 const MAX_UNPACK_RATIO: u64 = 64;
 /// The number of bytes that any compressed graph may unpack to, however small its file is.
 const UNPACK_ALLOWANCE: u64 = 64 << 20;
-/// The number of bytes to unpack between two checks of that limit.
+/// The number of bytes to unpack between two checks of the limit on a graph's unpacked size.
 const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
 
 /// A reader that counts the bytes read through it.

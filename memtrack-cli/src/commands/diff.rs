@@ -28,17 +28,17 @@ enum Picture {
     Folded,
 }
 
-/// A file reduced to its groups.
+/// The memory of a file, added up in groups such as lines or operators.
 pub(super) struct ReducedFile {
-    /// The groups of the report.
+    /// The groups that the report compares.
     pub(super) side: Side,
-    /// The groups by stack, for the picture.
+    /// The memory grouped by stack, for the picture; `None` if no picture is written.
     stacks: Option<Side>,
-    /// For a recording, which part of it was read.
+    /// For a recording, which part of it was read; `None` for other files.
     report: Option<ReadReport>,
 }
 
-/// Reduces both files to groups, one after the other, then compares the groups and prints the differences.
+/// Adds up each file's memory in groups, one file after the other, then compares the groups and prints the differences.
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
     check_places(&args.symbols)?;
@@ -102,21 +102,21 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
 pub(super) struct ReduceOptions<'a> {
     /// The grouping, or `None` for the file's default.
     pub(super) by: Option<DiffBy>,
-    /// The blocks to count.
+    /// The blocks to count: those live at the peak or at the end, or all.
     pub(super) at: DiffAt,
-    /// The requested device.
+    /// The requested device; `None` for all devices.
     pub(super) device: Option<DeviceSelector>,
     /// Folders with the recorded program's binaries.
     pub(super) symbols: &'a [PathBuf],
     /// The rules that distinguish the user's code.
     pub(super) rules: &'a Rules,
-    /// Whether to group by stack as well.
+    /// Whether to group by stack as well, for the picture.
     pub(super) stacks: bool,
 }
 
 impl ReduceOptions<'_> {
-    /// Reads a file and reduces it to its groups, so that the rest can be dropped from memory. If `pseudonyms` is given, names
-    /// are replaced with pseudonyms.
+    /// Reads a file and adds up its memory in groups, so that the file itself can be dropped from memory. If `pseudonyms` is
+    /// given, names are replaced with pseudonyms.
     ///
     /// # Errors
     /// Fails if the file cannot be read, has neither memory nor events, or does not have the device.
@@ -140,7 +140,7 @@ impl ReduceOptions<'_> {
         self.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     }
 
-    /// Reduces a loaded file to its groups. The file's events must be in chronological order.
+    /// Adds up a loaded file's memory in groups. The file's events must be in chronological order.
     ///
     /// # Errors
     /// Fails if the file has neither memory nor events, or does not have the device.

@@ -20,13 +20,13 @@ use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The state shared by the threads.
+/// The state shared by the threads, each of which exports files.
 struct SharedState<'a> {
     args: &'a ExportArgs,
     options: DigestOptions,
-    /// Whether there is only one file.
+    /// Whether this command exports only one file.
     alone: bool,
-    /// The file that this command exports for each job and rank.
+    /// For each job and rank, the file that this command exports as that rank.
     claimed: Mutex<HashMap<(String, u64), PathBuf>>,
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Ok(page) => page,
         Err(error) => {
             if args.format.json {
-                // Scripts expect JSON on any machine.
+                // Scripts expect JSON even on a machine without a device or driver.
                 answers::GPUS.print(&Gpus::none(error.clone()).answer(), streams)?;
             }
             return Err(CliError::Io(error.to_string()));

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             writeln!(streams.stderr, "memtrack: warning: no stack matches the pattern {}", printable(glob));
     }
     let blind = report.as_ref().and_then(LeakReport::blind);
-    // The memory that each step left behind is useful even if there are too few steps to find growth.
+    // If growth cannot be determined, the report is still useful if it lists what each step left behind (`generations`).
     let is_uninformative = |report: &LeakReport| {
         blind.is_some() && report.devices.iter().all(|device| device.generations.is_none())
     };
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     } else {
         if let Some(report) = informative {
             let text = report.to_text(layout(args.text));
-            // The reason why leaks cannot be determined goes to standard error only.
+            // Leave out the lines that state why leaks cannot be determined: the error below states it on standard error.
             let answers = if blind.is_some() && !leaking { report.answer().len() } else { 0 };
             let text: String = text.split_inclusive('\n').skip(answers).collect();
             write!(streams.stdout, "{}", if answers > 0 { text.trim_start() } else { &text })?;

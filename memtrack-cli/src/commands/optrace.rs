@@ -43,10 +43,10 @@ const HEAD_BYTES: u64 = 4096;
 pub(super) struct Source {
     pub(super) read: ReadTrace,
     pub(super) recording: Option<Snapshot>,
-    /// If the trace comes from a recording, the names that other reports give its allocations, and exact sums over
-    /// them.
+    /// If the trace comes from a recording, the names that other reports give to its allocations, and exact sums over
+    /// these allocations; `None` otherwise.
     pub(super) attribution: Option<Attribution>,
-    /// Whether the recording lacks nothing but small blocks, which are represented by samples.
+    /// Whether the recording is complete except for small blocks, which samples represent.
     only_sampled: bool,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn analyse_trace<'a>(
         profile = profile.with_attribution(attribution);
     }
     let repairs = read.repairs.and(profile.repairs());
-    // Sampling does not make sums too small, because reports show them as estimates with an error.
+    // Sampling alone does not make sums too small, because reports show sampled sums as estimates with an error.
     if read.trace.header.partial && (!only_sampled || profile.is_compat()) {
         let what =
             "the trace is partial: the program that wrote it left something out, so sums may be too small";

@@ -18,7 +18,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
 
-/// The maximum number of processes on a page besides the program.
+/// The maximum number of processes that a page shows in addition to the program that was run.
 const MAX_OTHER_PROCESSES: usize = 8;
 
 /// Writes the page for `memtrack segment-plot`.
@@ -129,7 +129,7 @@ fn process_name(row: &ProcessRow, args: &PageArgs) -> String {
 /// of all processes.
 fn other_processes(report: &ReadReport, args: &PageArgs) -> Vec<ProcessRow> {
     let is_chosen = args.file.input.process.is_some() || args.file.input.all;
-    // Standard input cannot be read again.
+    // The file is read again for each of these processes, which standard input does not allow.
     if is_chosen || args.file.path == Path::new("-") {
         return Vec::new();
     }

@@ -26,7 +26,7 @@ use std::path::Path;
 /// The maximum number of warnings to print individually.
 const MAX_WARNINGS: usize = 5;
 
-/// The state shared by the threads.
+/// The state shared by the threads, each of which reads files.
 struct SharedState<'a> {
     args: &'a RanksArgs,
     options: DigestOptions,

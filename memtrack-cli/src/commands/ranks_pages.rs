@@ -80,8 +80,8 @@ impl RankPages {
     }
 }
 
-/// Returns the names of the pages. Each is derived from the part of its file's path that the files do not share. If `are_hidden`
-/// is set, the pages are numbered instead.
+/// Returns the names of the pages, one for each file. A page's name is derived from the path of its file, without the leading
+/// folders that all files share. If `are_hidden` is set, paths must not be revealed, and the pages are numbered instead.
 fn page_names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     if are_hidden {
         return (1..=files.len()).map(|number| format!("file-{number}.html")).collect();

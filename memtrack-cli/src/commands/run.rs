@@ -166,8 +166,8 @@ fn remove_replaced(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|target| !target.is_file()) {
         return Err(io::Error::other("it is not a regular file, and no other is replaced"));
     }
-    // No process records into a file that cannot be written. The file is locked until it is removed, so that no other
-    // process starts to record into it.
+    // If the file cannot be opened for writing, no process can be recording into it. Otherwise, the file is locked until it is
+    // removed, so that no other process starts to record into it.
     let file = data.is_file().then(|| File::options().write(true).open(path).ok()).flatten();
     if let Some(file) = &file {
         let identity = |data: &fs::Metadata| (data.dev(), data.ino());

@@ -26,7 +26,7 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     }
     let mut query = HoldsQuery::for_ended_run(snapshot, is_cut).rules(rules.clone());
     if is_cut {
-        // The file does not record how the program ended.
+        // The summary describes the recording's cut-off, because the file does not record how the program ended.
         query.at = HeldAt::Cut;
     }
     WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &query)

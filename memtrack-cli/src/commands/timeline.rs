@@ -90,7 +90,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
         _ => optrace::select_device(&args.trace, &profile)?,
     };
-    // PyTorch's formats have no field for errors.
+    // Print the error of an estimate here, because PyTorch's formats have no field for it.
     let estimate = profile.attribution().and_then(|attribution| attribution.peak_error(device));
     if let Some(peak) = estimate.filter(|_| !matches!(form, Form::Page | Form::Pickle)) {
         let _ = writeln!(

@@ -101,7 +101,7 @@ pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
         }
         child => {
             let memory = collector.memory_path(child as u32);
-            // The mapping belongs to the collector; unmapping it here would also close the region.
+            // Do not drop `collector` here: that would also close the region, which belongs to the collector process.
             std::mem::forget(collector);
             Ok(CollectorProcess { channel: command_end, memory })
         }
@@ -145,7 +145,7 @@ fn close_between(first: i32, last: i32) {
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
         return;
     }
-    // Before Linux 5.9, or under a filter that does not know the call.
+    // The call fails before Linux 5.9, or under a seccomp filter that does not know it.
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open = open.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for descriptor in open.filter(|descriptor| (first..=last).contains(descriptor)).collect::<Vec<_>>() {
@@ -183,7 +183,7 @@ impl CollectorProcess {
         let _ = self.channel.write_all(&[SNAPSHOT]);
     }
 
-    /// Prints what the collector has sent. Returns false if it sends nothing more.
+    /// Prints what the collector has sent. Returns false if the collector will send nothing more.
     pub(crate) fn receive(&mut self, streams: &mut Streams<'_>) -> bool {
         match read_frame(&mut self.channel) {
             Ok((TEXT, bytes)) => {
@@ -231,8 +231,8 @@ fn read_frame(channel: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
     Ok((head[0], bytes))
 }
 
-/// The collector's end of the channel, which several of its threads use. A separate thread writes, because the command might be
-/// stopped, and the programs' shared memory must be drained meanwhile.
+/// The collector's end of the channel to the command. Several threads of the collector send through it, and one more thread
+/// writes to the channel: writing may wait while the command is stopped, and the shared memory must be drained meanwhile.
 #[derive(Clone)]
 pub(super) struct Voice {
     frames: Sender<Vec<u8>>,
@@ -263,7 +263,7 @@ impl Voice {
         Ok((Self { frames, waiting, dropped: Arc::default() }, thread))
     }
 
-    /// Sends text for standard error.
+    /// Sends text that the command prints to standard error.
     pub(super) fn say(&self, text: &str) {
         if self.waiting.load(Ordering::Relaxed) > Self::MAX_QUEUED_BYTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -272,12 +272,12 @@ impl Voice {
         self.send(&[(TEXT, &self.with_missing(text))]);
     }
 
-    /// Sends the last text and the answer.
+    /// Sends the last text and the answer as JSON, and that nothing follows.
     fn finish(&self, text: &str, json: &[u8]) {
         self.send(&[(TEXT, &self.with_missing(text)), (JSON, json), (DONE, &[])]);
     }
 
-    /// Returns the text after a line about those that were dropped since the last one.
+    /// Returns `text`, preceded by a line about the texts that were dropped since the last one was queued, if any were.
     fn with_missing(&self, text: &str) -> Vec<u8> {
         match self.dropped.swap(0, Ordering::Relaxed) {
             0 => text.into(),
@@ -288,7 +288,8 @@ impl Voice {
         }
     }
 
-    /// Sends messages together, so that the writing thread wakes once: what each is, and its content.
+    /// Queues messages together, so that the writing thread wakes only once. Each is given as its kind, such as [`TEXT`], and
+    /// its content.
     fn send(&self, messages: &[(u8, &[u8])]) {
         let mut frames = Vec::new();
         for (kind, bytes) in messages {
@@ -350,7 +351,7 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 let outcome = Outcome { process, status, job };
                 let rows = collector.rows().to_vec();
                 let recording = collector.recording().map(Path::to_owned);
-                // Another thread does this, because it reads a recording, which can take seconds.
+                // Find out on another thread what held the memory, because this reads the recording, which can take seconds.
                 let held = recording.map(|recording| {
                     std::thread::scope(|threads| {
                         let (ending, ended) = std::sync::mpsc::channel();
@@ -370,11 +371,10 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
                 voice.finish(&(held + &text), &json);
                 break;
             }
-            // The watcher was killed, not the program.
+            // With `--exec`, this means that the watcher was killed, not the program.
             Received::Gone if job.args.exec => break,
             Received::Gone => {
-                // If `program` is `None`, the command was killed after it started the program and before it reported
-                // that.
+                // If `program` is `None`, the command was killed after it started the program and before it reported the start.
                 if let Some(program) = program.or_else(|| find_program(&mut collector)) {
                     // Fails if the program has ended.
                     let _ = pidfd_send_signal(program, Signal::KILL);
@@ -410,13 +410,13 @@ fn poll_until(collector: &mut Collector, ended: &Receiver<()>) {
     }
 }
 
-/// Waits until the next poll, and polls.
+/// Waits until the next poll of the shared memory is due, and polls.
 fn wait_and_poll(collector: &mut Collector) {
     collector.wait(None);
     collector.poll();
 }
 
-/// Passes on what processes have reported since the last call.
+/// Forwards the messages that processes have reported since the last call: as text to the command, or as tasks to the reporter.
 fn pass_on(collector: &mut Collector, voice: &Voice, reporter: &mut Reporter) {
     for message in collector.take_messages() {
         voice.say(&format!("memtrack: {message}\n"));

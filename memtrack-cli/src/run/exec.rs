@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-/// The first byte that the watcher sends: the path of the shared memory follows, or an error does. [`FAILED`] is also
-/// what the command sends to the watcher if the program could not be run.
+/// The first byte that the watcher sends to the command: [`READY`] if the path of the shared memory follows, [`FAILED`] if an
+/// error message does. The command sends [`FAILED`] to the watcher if the program could not be run.
 const READY: u8 = 1;
 const FAILED: u8 = 0;
 

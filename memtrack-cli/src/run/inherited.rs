@@ -52,7 +52,7 @@ pub(super) fn ignores_pipe() -> bool {
     STATE.load(Ordering::Relaxed) & PIPE_IGNORED != 0
 }
 
-/// Returns the environment variables with which a service manager names this process as the one that it started.
+/// Returns the environment variables that a service manager has set to this process's id, as the process that it started.
 pub(super) fn service_manager_variables() -> Vec<&'static str> {
     let here = std::process::id().to_string();
     let mut names = vec!["LISTEN_PID", "WATCHDOG_PID"];

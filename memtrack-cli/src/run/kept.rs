@@ -16,7 +16,7 @@ pub(super) const MAX_SNAPSHOTS: usize = 8;
 /// The snapshots of one kind that are kept for a process.
 #[derive(Debug, Default)]
 pub(super) struct KeptSnapshots {
-    /// At most [`MAX_SNAPSHOTS`], the oldest first.
+    /// The snapshots, the oldest first; at most [`MAX_SNAPSHOTS`].
     snapshots: Vec<Snapshot>,
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let path = folder.path().join("1");
         fs::write(&path, "ours").unwrap();
         let before = Identity::of(&path).unwrap();
-        // The file stays the same, with the same inode.
+        // The file keeps its inode and its content, and only its modification time changes.
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
         assert_ne!(Identity::of(&path).unwrap(), before);

@@ -62,14 +62,14 @@ pub(crate) fn install_all(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     }))
 }
 
-/// Returns the folders to try for the libraries, the preferred one first. Their paths have no spaces and colons, which
+/// Returns the folders to try for the libraries, the preferred one first. Their paths contain no spaces or colons, which
 /// separate paths in `LD_PRELOAD`.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let own = cache.map(|cache| cache.join("memtrack"));
-    // A program that root starts can switch to another user and start further programs, and the loader preloads the libraries
-    // into those too.
+    // A program that root starts can switch to another user and start further programs. The loader preloads the libraries into
+    // those too, so a folder that only root can reach is tried last.
     let (own, last) = match own {
         Some(own) if rustix::process::getuid().is_root() && !is_open_to_others(&own) => (None, Some(own)),
         own => (own, None),
@@ -80,7 +80,7 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     own.into_iter().chain([temporary]).chain(last).filter(nameable)
 }
 
-/// Returns whether other users can reach a folder; only the part of its path that exists is checked.
+/// Returns whether other users can reach a folder. Folders on its path that do not exist yet count as reachable.
 fn is_open_to_others(folder: &Path) -> bool {
     let is_open = |folder: &Path| fs::metadata(folder).map_or(true, |data| data.mode() & 0o001 != 0);
     folder.ancestors().all(is_open)
@@ -97,7 +97,7 @@ fn glibc_only_path(library: &Path) -> io::Result<PathBuf> {
     let (Some(folder), Some(file)) = (library.parent(), library.file_name()) else {
         return Ok(library.to_owned());
     };
-    // Link all values, because a program can bring the loader of another distribution.
+    // Create a link for each value, because a program can come with another distribution's loader.
     for name in LIB_VALUES {
         let mut at = folder.to_owned();
         for part in Path::new(name) {

@@ -21,7 +21,7 @@ const MAX_COMMAND: usize = 60;
 /// How the program ended.
 pub(super) struct Outcome<'a> {
     pub(super) process: u32,
-    /// `None` if the status is not known.
+    /// The program's exit status; `None` if it is not known.
     pub(super) status: Option<ExitStatus>,
     pub(super) job: &'a Job,
 }
@@ -30,10 +30,11 @@ pub(super) struct Outcome<'a> {
 pub(super) struct Found {
     /// The recording; `None` if nothing was recorded.
     recording: Option<PathBuf>,
-    /// A message about the recording's file.
+    /// A message about the recording, if it could not be ended or moved.
     note: Option<String>,
     rows: Vec<ProcessRow>,
-    /// The number of programs beyond `--max-processes`. With `--host`, these are recorded with the smallest budget.
+    /// The number of programs that were started beyond the limit `--max-processes`. With `--host`, these are recorded with the
+    /// smallest budget.
     beyond_limit: u64,
     unrecorded: Unrecorded,
 }
@@ -66,7 +67,7 @@ pub(super) fn end_recording(collector: &mut Collector, job: &Job) -> (Option<Pat
     let ended = collector.finish().err().map(|error| format!("the recording cannot be ended: {error}"));
     let Some(folder) = &job.folder else { return (path, ended) };
     let moved = path.map(|path| move_to(&path, folder));
-    // The folder stays if anything else is in it.
+    // Remove the temporary folder. If it contains anything else, this fails and the folder stays.
     let _ = job.output.parent().map(fs::remove_dir);
     match moved {
         Some((path, note)) => (Some(path), ended.or(note)),
@@ -108,7 +109,7 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns a text about what held the program's memory, which is empty if that is not known.
+/// Returns a text about what held the program's memory. The text is empty if nothing is known about that.
 pub(super) fn holders_text(rows: &[ProcessRow], recording: &Path, outcome: &Outcome<'_>) -> String {
     let Some(row) = main_row(rows) else { return String::new() };
     let was_killed =
@@ -237,8 +238,8 @@ fn write_unrecorded(text: &mut String, found: &Found, outcome: &Outcome<'_>) -> 
         )?;
     }
     // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
-    // memory. Programs without memtrack's environment might have. But if something was recorded, such programs are
-    // mostly tools that a library runs to query the system.
+    // memory and are reported only with `--host`. Programs without memtrack's environment might have allocated some, and
+    // are also reported if nothing was recorded. Otherwise, they are mostly tools that a library runs to query the system.
     if args.host {
         let why = "into which no library can be preloaded: statically linked, using a C library other \
                    than glibc, built for another kind of processor, setuid, or limited to less than 256 MiB of \

@@ -59,10 +59,10 @@ impl Subject {
 
 /// The thread that reports, which is started for the first report.
 pub(super) struct Reporter {
-    /// What the thread will do, if it has not been started.
+    /// The state that the thread will own; `None` after the thread was started or if it will not be.
     work: Option<Work>,
     tasks: Option<SyncSender<Task>>,
-    /// Is disconnected when the thread ends.
+    /// The channel that is disconnected when the thread ends; `None` if the thread was not started.
     ended: Option<Receiver<()>>,
     /// The numbers of failed requests for which the queue had no room: of the heap, and of devices.
     dropped: Arc<[AtomicU64; 2]>,
@@ -113,7 +113,7 @@ impl Reporter {
     }
 }
 
-/// The reports of one process.
+/// The state of the reports and snapshots of one process.
 #[derive(Default)]
 struct ProcessReports {
     /// The number of snapshots, which is also the number of the newest one.
@@ -121,11 +121,11 @@ struct ProcessReports {
     tried_at_oom: usize,
     at_oom: KeptSnapshots,
     on_signal: KeptSnapshots,
-    /// The number of times that memory ran out without a snapshot, since the last snapshot at out of memory.
+    /// The number of times that memory ran out and no snapshot was written, since the last out-of-memory snapshot.
     skipped_snapshots: u64,
     snapshot_pace: Pace,
     reports: u64,
-    /// The number of times that memory ran out without a report, since the last report.
+    /// The number of times that memory ran out and no report was made, since the last report.
     skipped_reports: u64,
     report_pace: Pace,
     /// The time in ticks at which memory last ran out.
@@ -136,11 +136,11 @@ struct Work {
     voice: Voice,
     takes_snapshots_at_oom: bool,
     max_entries: u64,
-    /// The folder for the snapshots, if it differs from the recording's folder.
+    /// The folder for the snapshots; `None` if it is the recording's folder.
     folder: Option<PathBuf>,
     /// The reports by process id; 0 stands for all processes that have no recording.
     processes: HashMap<u32, ProcessReports>,
-    /// As in [`Reporter`].
+    /// The numbers of failed requests without a report, shared with [`Reporter`].
     dropped: Arc<[AtomicU64; 2]>,
 }
 
@@ -288,14 +288,15 @@ impl Work {
         }
     }
 
-    /// Reads what a process recorded up to the given time in ticks, or all of it. Returns `None` if it cannot be read.
+    /// Reads what a process recorded up to the given time in ticks, or all that it recorded if no time is given. Returns `None`
+    /// if the recording cannot be read.
     fn read_until(subject: &Subject, ticks: Option<u64>) -> Option<Snapshot> {
         let options = LoadOptions::new().process(ProcessChoice::Number(subject.number));
         let mut snapshot = Snapshot::open(&subject.recording, options).ok()?.snapshot;
         if let Some(ticks) = ticks {
             restrict_to(&mut snapshot, ticks);
         }
-        // Up to that moment, the recording is complete.
+        // Up to the given time, the recording is complete.
         snapshot.meta.complete = true;
         Some(snapshot)
     }

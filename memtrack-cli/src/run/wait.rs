@@ -97,10 +97,10 @@ pub(crate) fn run(
 fn start(command: &mut Command) -> io::Result<u32> {
     let of_service = inherited::service_manager_variables();
     if of_service.is_empty() {
-        // `wait_for` waits for the program by its process id.
+        // The id suffices, because `wait_for` waits for the program by its process id.
         return command.spawn().map(|program| program.id());
     }
-    // These variables contain the program's own process id, which is known only after the fork.
+    // In the program, these variables must contain the program's own process id, which is known only after the fork.
     let (mut errors, mut errors_of_child) = io::pipe()?;
     // SAFETY: the process has a single thread, so the child can do anything that this process could.
     match unsafe { libc::fork() } {
@@ -250,8 +250,7 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     match PROGRAM.load(Ordering::SeqCst) {
         0 => {
             EARLY.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-            // The program's id might have been stored in between by another thread, which then found no early signal to
-            // send.
+            // Meanwhile, another thread might have stored the program's id and sent the early signals without this one.
             let program = PROGRAM.load(Ordering::SeqCst);
             if program > 0 {
                 send_early(program);
@@ -261,7 +260,7 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     }
 }
 
-/// The signals of job control.
+/// The job-control signals that stop a process.
 const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 /// Sends the early signals to the program, each once.

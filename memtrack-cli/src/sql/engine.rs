@@ -155,7 +155,7 @@ fn new_context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) ->
         .with_target_partitions(query.jobs.get())
         .with_default_catalog_and_schema("memtrack", "dataset")
         .with_information_schema(true)
-        // The rows of each file are counted when the file is checked.
+        // Statistics need not be collected, because the rows of each file are counted when the file is checked.
         .with_collect_statistics(false);
     // Keep the position of an error in the query.
     config.options_mut().sql_parser.collect_spans = true;

@@ -11,12 +11,12 @@ use std::path::Path;
 /// The engine's text before the name of a column that it suggests.
 const SUGGESTION_PREFIX: &str = "possible column ";
 
-/// What caused an error.
+/// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The query.
     Query,
-    /// The query or a file of the data set.
+    /// Either the query or a file of the data set; the error does not tell which.
     Unknown,
 }
 

@@ -63,7 +63,7 @@ impl Dataset {
 pub(super) struct RankTable {
     dataset: Arc<Dataset>,
     table: &'static dataset::Table,
-    /// The index of the only rank, or `None` for all ranks.
+    /// The index of the rank whose rows the table has, or `None` for the rows of all ranks.
     only: Option<usize>,
     schema: TableSchema,
 }

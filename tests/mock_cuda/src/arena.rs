@@ -3,7 +3,7 @@
 
 /// The smallest slot size; all slot sizes are multiples of it.
 pub(crate) const GRANULE: u64 = 512;
-/// Size classes per doubling: a slot is at most an eighth larger than requested.
+/// The number of size classes per doubling of the size: a slot is at most an eighth larger than requested.
 const STEPS: u64 = 8;
 const CLASSES: usize = 64 * STEPS as usize;
 

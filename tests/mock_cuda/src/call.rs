@@ -67,7 +67,7 @@ fn trace(name: &str, code: i32) {
 /// Writes a result to the caller's out-parameter.
 ///
 /// # Errors
-/// Invalid value if the pointer is null.
+/// `INVALID_VALUE` if the pointer is null.
 pub(crate) fn put<T>(place: *mut T, value: T) -> CuResult {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
@@ -80,7 +80,7 @@ pub(crate) fn put<T>(place: *mut T, value: T) -> CuResult {
 /// Reads an in-parameter through the caller's pointer.
 ///
 /// # Errors
-/// Invalid value if the pointer is null.
+/// `INVALID_VALUE` if the pointer is null.
 pub(crate) fn get<T: Copy>(place: *const T) -> CuResult<T> {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);

@@ -13,7 +13,7 @@ use crate::work;
 const FIRST_CREATED: u32 = 64;
 const MAX_CONTEXTS: usize = 1 << 14;
 
-/// The device of each context, plus one; 0 for a context that does not exist.
+/// The device's index plus one for each context, by the context's number; 0 for a context that does not exist.
 static DEVICE_OF: [AtomicU8; MAX_CONTEXTS] = [const { AtomicU8::new(0) }; MAX_CONTEXTS];
 static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 
@@ -38,7 +38,7 @@ impl Context {
     /// Returns the context that a handle refers to.
     ///
     /// # Errors
-    /// Invalid context if the handle is not a context's; destroyed if the context no longer exists.
+    /// `INVALID_CONTEXT` if the handle is not a context's; `CONTEXT_IS_DESTROYED` if the context no longer exists.
     pub fn of(context: *mut c_void) -> CuResult<Self> {
         let (_, number) = handle::read(Tag::Context, context).map_err(|_| Status::INVALID_CONTEXT)?;
         Self::numbered(number as u16)
@@ -47,7 +47,7 @@ impl Context {
     /// Returns the context with this number.
     ///
     /// # Errors
-    /// Destroyed if the context does not exist.
+    /// `CONTEXT_IS_DESTROYED` if the context does not exist.
     pub fn numbered(number: u16) -> CuResult<Self> {
         match DEVICE_OF.get(usize::from(number)).map(|device| device.load(Ordering::Acquire)) {
             None | Some(0) => Err(Status::CONTEXT_IS_DESTROYED),
@@ -58,7 +58,7 @@ impl Context {
     /// Returns the thread's current context.
     ///
     /// # Errors
-    /// Not initialized before `cuInit`; invalid context if the thread has none.
+    /// `NOT_INITIALIZED` before `cuInit` was called; `INVALID_CONTEXT` if the thread has no current context.
     pub fn current() -> CuResult<Self> {
         let stack = STACK.get();
         match stack.depth {
@@ -70,7 +70,7 @@ impl Context {
     /// Returns the context that a stream belongs to: the current context for the three predefined streams.
     ///
     /// # Errors
-    /// Invalid handle if the stream does not exist or was destroyed.
+    /// `INVALID_HANDLE` if the stream does not exist or was destroyed.
     pub fn of_stream(stream: *mut c_void) -> CuResult<Self> {
         if stream.addr() <= 2 {
             return Self::current();
@@ -93,7 +93,7 @@ impl Context {
     /// Creates a context that is not primary.
     ///
     /// # Errors
-    /// Out of memory after some sixteen thousand contexts.
+    /// `OUT_OF_MEMORY` after some sixteen thousand contexts.
     pub fn create(device: usize) -> CuResult<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
         let slot = DEVICE_OF.get(number).ok_or(Status::OUT_OF_MEMORY)?;
@@ -109,7 +109,7 @@ impl Context {
     /// Destroys the context and frees its memory.
     ///
     /// # Errors
-    /// Not initialized before `cuInit`.
+    /// `NOT_INITIALIZED` before `cuInit` was called.
     pub fn destroy(self) -> CuResult {
         DEVICE_OF[usize::from(self.number)].store(0, Ordering::Release);
         work::context_ended(self.number);
@@ -142,7 +142,7 @@ pub(crate) fn set_current(context: Option<Context>) {
 /// Pushes a context onto the thread's stack.
 ///
 /// # Errors
-/// Invalid value if the stack is full.
+/// `INVALID_VALUE` if the stack is full.
 pub(crate) fn push(context: Context) -> CuResult {
     let mut stack = STACK.get();
     *stack.numbers.get_mut(stack.depth).ok_or(Status::INVALID_VALUE)? = context.number;
@@ -154,7 +154,7 @@ pub(crate) fn push(context: Context) -> CuResult {
 /// Pops the current context.
 ///
 /// # Errors
-/// Invalid context if there is none.
+/// `INVALID_CONTEXT` if there is none.
 pub(crate) fn pop() -> CuResult<*mut c_void> {
     let top = current_handle();
     if top.is_null() {

@@ -1,6 +1,6 @@
 //! Exact counts of allocations and frees, by kind. Tests compare memtrack's sums with them.
 
-/// How memory was obtained. The numbers are those of `memtrack_mock_count`.
+/// How memory was obtained. The values are the numbers that `memtrack_mock_count` takes as `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Linear = 0,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Pinned = 6,
     /// Host memory of the program that was page-locked after its allocation.
     Registered = 7,
-    /// Another process's memory: counted under this kind, but not in any total.
+    /// Memory of another process, opened by IPC: counted under this kind, but not in any total.
     Ipc = 8,
 }
 

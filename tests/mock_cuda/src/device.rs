@@ -19,7 +19,7 @@ pub(crate) struct Block {
     pool: u16,
 }
 
-/// A hasher for addresses, whose low bits are all zero.
+/// A hasher for addresses of blocks, whose low bits are always zero.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -86,7 +86,7 @@ impl Device {
     /// Allocates memory outside the pools.
     ///
     /// # Errors
-    /// Out of memory.
+    /// `OUT_OF_MEMORY` if too little memory is free; `INVALID_VALUE` for 0 bytes.
     pub fn allocate(&mut self, kind: Kind, bytes: u64, context: u16) -> CuResult<u64> {
         if bytes == 0 {
             return Err(Status::INVALID_VALUE);
@@ -103,7 +103,7 @@ impl Device {
     /// Allocates memory from a pool.
     ///
     /// # Errors
-    /// Out of memory; invalid handle for a destroyed pool.
+    /// `OUT_OF_MEMORY` if too little memory is free; `INVALID_HANDLE` for a destroyed pool.
     pub fn allocate_pooled(&mut self, pool: usize, bytes: u64, context: u16) -> CuResult<u64> {
         if bytes == 0 {
             return Ok(0);
@@ -135,7 +135,7 @@ impl Device {
     /// Page-locks host memory of the program.
     ///
     /// # Errors
-    /// Already registered.
+    /// `HOST_MEMORY_ALREADY_REGISTERED` if a registered range already begins at the address.
     pub fn register(&mut self, address: u64, bytes: u64, context: u16) -> CuResult {
         if self.blocks.contains_key(&address) {
             return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);
@@ -152,7 +152,7 @@ impl Device {
     /// Frees a block of one of these kinds.
     ///
     /// # Errors
-    /// Invalid value if no such block begins at the address.
+    /// `INVALID_VALUE` if no such block begins at the address.
     pub fn free(&mut self, address: u64, kinds: &[Kind]) -> CuResult {
         match self.blocks.get(&address) {
             Some(block) if kinds.contains(&block.kind) => {}
@@ -200,7 +200,7 @@ impl Device {
     /// Reserves memory of the device without assigning addresses to it.
     ///
     /// # Errors
-    /// Out of memory.
+    /// `OUT_OF_MEMORY` if too little memory is free.
     pub fn reserve_outside_pools(&mut self, kind: Kind, bytes: u64) -> CuResult {
         let needed = device_bytes(kind, bytes);
         if needed > self.memory().0 {

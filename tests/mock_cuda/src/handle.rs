@@ -29,7 +29,7 @@ pub(crate) fn make(tag: Tag, owner: u16, number: u32) -> *mut c_void {
 /// Returns the owner and the number of a handle.
 ///
 /// # Errors
-/// Invalid handle if it does not have this tag.
+/// `INVALID_HANDLE` if it does not have this tag.
 pub(crate) fn read(tag: Tag, handle: *mut c_void) -> CuResult<(u16, u32)> {
     let bits = handle.addr() as u64;
     if bits >> TAG_SHIFT != tag as u64 {

@@ -10,7 +10,7 @@ use crate::report;
 use crate::settings::settings;
 use crate::status::{CuResult, Status};
 
-/// Address space per byte of a device's memory; more than 1, because a size class never shares its addresses.
+/// Address space per byte of a device's memory; more than 1, because a size class never reuses the addresses of another.
 const ADDRESSES_PER_BYTE: u64 = 16;
 /// The minimum and the maximum address space of one device.
 const STRIDE: std::ops::RangeInclusive<u64> = 1 << 33..=1 << 41;
@@ -28,7 +28,7 @@ static MACHINE: OnceLock<Machine> = OnceLock::new();
 /// Initializes the driver, for `cuInit`.
 ///
 /// # Errors
-/// The injected error; "no device" if there are no devices.
+/// The injected error, if there is one; `NO_DEVICE` if there are no devices.
 pub(crate) fn start() -> CuResult {
     let settings = settings();
     match (settings.init_error, settings.devices) {
@@ -49,7 +49,7 @@ pub(crate) fn start() -> CuResult {
 /// Returns the machine.
 ///
 /// # Errors
-/// Not initialized before `cuInit`.
+/// `NOT_INITIALIZED` before `cuInit` was called.
 pub(crate) fn machine() -> CuResult<&'static Machine> {
     MACHINE.get().ok_or(Status::NOT_INITIALIZED)
 }
@@ -92,7 +92,7 @@ impl Machine {
     /// Returns the index of a device, by the number that callers of the driver pass.
     ///
     /// # Errors
-    /// Invalid device if no device has this number.
+    /// `INVALID_DEVICE` if no device has this number.
     pub fn index(&self, number: i32) -> CuResult<usize> {
         usize::try_from(number).ok().filter(|&index| index < self.devices()).ok_or(Status::INVALID_DEVICE)
     }
@@ -100,7 +100,7 @@ impl Machine {
     /// Locks a device, by its number.
     ///
     /// # Errors
-    /// Invalid device if no device has this number.
+    /// `INVALID_DEVICE` if no device has this number.
     pub fn device(&self, number: i32) -> CuResult<MutexGuard<'_, Device>> {
         Ok(self.area(self.index(number)?))
     }
@@ -125,7 +125,7 @@ impl Machine {
     /// Allocates memory of a context's device.
     ///
     /// # Errors
-    /// Out of memory.
+    /// `OUT_OF_MEMORY` if too little memory is free; `INVALID_VALUE` for 0 bytes.
     pub fn allocate(&self, context: Context, kind: Kind, bytes: u64) -> CuResult<u64> {
         self.area(context.device).allocate(kind, bytes, context.number)
     }
@@ -157,7 +157,7 @@ impl Machine {
     /// Frees memory of one of these kinds.
     ///
     /// # Errors
-    /// Invalid value if no such block begins at the address.
+    /// `INVALID_VALUE` if no such block begins at the address.
     pub fn free(&self, address: u64, kinds: &[Kind]) -> CuResult {
         let area = self.area_of(address).ok_or(Status::INVALID_VALUE)?;
         self.area(area).free(address, kinds)

@@ -17,9 +17,9 @@ struct Piece {
     device: usize,
     bytes: u64,
     offset: u64,
-    /// Whether the piece was imported: its memory is counted where it was created.
+    /// Whether the piece was imported. If so, it is not counted here, because its memory is counted where it was created.
     is_imported: bool,
-    /// Handles and mappings that refer to the piece.
+    /// The numbers of handles and of mappings that refer to the piece.
     handles: u32,
     mappings: u32,
 }
@@ -54,10 +54,10 @@ fn is_multiple(bytes: u64) -> bool {
     bytes != 0 && bytes.is_multiple_of(GRANULARITY)
 }
 
-/// Allocates physical memory of a device and returns the device and the number of its handle.
+/// Allocates physical memory of a device. Returns the device and the piece's number, which identify its handle.
 ///
 /// # Errors
-/// Invalid value if the size is not a multiple of the granularity; out of memory.
+/// `INVALID_VALUE` if the size is not a multiple of the granularity; `OUT_OF_MEMORY` if too little memory is free.
 pub(crate) fn create(device: i32, bytes: u64) -> CuResult<(u16, u32)> {
     if !is_multiple(bytes) {
         return Err(Status::INVALID_VALUE);
@@ -91,7 +91,7 @@ fn new_file() -> i32 {
 /// Adds a handle to a piece, by an address where the piece is mapped.
 ///
 /// # Errors
-/// Invalid value if nothing is mapped at the address.
+/// `INVALID_VALUE` if nothing is mapped at the address.
 pub(crate) fn retain(address: u64) -> CuResult<(u16, u32)> {
     with(|store| {
         let (start, mapping) = store.mapped.range(..=address).next_back().ok_or(Status::INVALID_VALUE)?;
@@ -107,7 +107,7 @@ pub(crate) fn retain(address: u64) -> CuResult<(u16, u32)> {
 /// Imports a piece as another process would: returns another handle to the same bytes, which uses no memory.
 ///
 /// # Errors
-/// Invalid value for a handle that was released.
+/// `INVALID_VALUE` for a handle that was released.
 pub(crate) fn import(handle: u32) -> CuResult<(u16, u32)> {
     with(|store| {
         let piece = store.pieces.get(&handle).ok_or(Status::INVALID_VALUE)?;
@@ -122,7 +122,7 @@ pub(crate) fn import(handle: u32) -> CuResult<(u16, u32)> {
 /// Returns the device of a handle.
 ///
 /// # Errors
-/// Invalid value for a handle that was released.
+/// `INVALID_VALUE` for a handle that was released.
 pub(crate) fn device_of(handle: u32) -> CuResult<usize> {
     with(|store| store.pieces.get(&handle).map(|piece| piece.device).ok_or(Status::INVALID_VALUE))
 }
@@ -130,7 +130,7 @@ pub(crate) fn device_of(handle: u32) -> CuResult<usize> {
 /// Releases a handle. The memory stays allocated as long as it is mapped.
 ///
 /// # Errors
-/// Invalid value for a handle that was released.
+/// `INVALID_VALUE` for a handle that was released.
 pub(crate) fn release(handle: u32) -> CuResult {
     with(|store| {
         let piece =
@@ -143,7 +143,7 @@ pub(crate) fn release(handle: u32) -> CuResult {
 /// Reserves a range of addresses without memory.
 ///
 /// # Errors
-/// Invalid value if the size is not a multiple of the granularity; out of memory if no range is left.
+/// `INVALID_VALUE` if the size is not a multiple of the granularity; `OUT_OF_MEMORY` if no range is left.
 pub(crate) fn reserve(bytes: u64, alignment: u64) -> CuResult<u64> {
     if !is_multiple(bytes) {
         return Err(Status::INVALID_VALUE);
@@ -161,7 +161,7 @@ pub(crate) fn reserve(bytes: u64, alignment: u64) -> CuResult<u64> {
 /// Frees a reserved range.
 ///
 /// # Errors
-/// Invalid value if the range is not reserved, or if something is mapped in it.
+/// `INVALID_VALUE` if the range is not reserved, or if something is mapped in it.
 pub(crate) fn unreserve(address: u64, bytes: u64) -> CuResult {
     with(|store| {
         let is_used = store.mapped.range(address..address.saturating_add(bytes)).next().is_some();
@@ -177,7 +177,7 @@ pub(crate) fn unreserve(address: u64, bytes: u64) -> CuResult {
 /// Maps a piece to addresses.
 ///
 /// # Errors
-/// Invalid value if the addresses are not reserved or not free, or if the size is not the piece's.
+/// `INVALID_VALUE` if the addresses are not reserved or not free, or if the size is not the piece's.
 pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> CuResult {
     with(|store| {
         let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
@@ -201,7 +201,7 @@ pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> CuResult {
 /// Unmaps one or several whole pieces.
 ///
 /// # Errors
-/// Invalid value if the range contains only a part of a mapping, or has gaps.
+/// `INVALID_VALUE` if the range contains only a part of a mapping, or has gaps.
 pub(crate) fn unmap_range(address: u64, bytes: u64) -> CuResult {
     with(|store| {
         let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
@@ -225,7 +225,7 @@ pub(crate) fn unmap_range(address: u64, bytes: u64) -> CuResult {
 /// Makes addresses writable, read-only or inaccessible (the driver's 3, 1 and 0).
 ///
 /// # Errors
-/// Invalid value if nothing is mapped at the address.
+/// `INVALID_VALUE` if nothing is mapped at the address.
 pub(crate) fn set_access(address: u64, bytes: u64, flags: i32) -> CuResult {
     let protection = match flags {
         3 => libc::PROT_READ | libc::PROT_WRITE,

@@ -14,7 +14,7 @@ pub(crate) struct Pool {
     switches: [i32; 3],
 }
 
-/// The value of an attribute, by its size.
+/// The value of an attribute, which is a 32-bit switch or a 64-bit number of bytes.
 pub(crate) enum Attribute {
     Switch(i32),
     Bytes(u64),
@@ -88,8 +88,8 @@ impl Pool {
         })
     }
 
-    /// Sets an attribute; returns false if the value is invalid for it. A peak can only be set to zero, which makes it the
-    /// current value.
+    /// Sets an attribute; returns false if the value is invalid for it. A peak can only be set to zero, which resets it to
+    /// the current value.
     pub fn set_attribute(&mut self, number: i32, value: u64) -> bool {
         match (number, value) {
             (n, _) if REUSE_SWITCHES.contains(&n) => self.switches[n as usize - 1] = value as i32,

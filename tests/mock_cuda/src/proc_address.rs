@@ -9,13 +9,13 @@ pub(crate) struct Address(pub *const ());
 // SAFETY: the address of a function, which never changes.
 unsafe impl Sync for Address {}
 
-// `ENTRIES`, the table of all entry points, sorted by name; stubs for those known only by name; and `STUBS`, the stubs' names.
+// Defines `ENTRIES`, the entry points sorted by name, the stubs of those known only by name, and `STUBS`, the stubs' names.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 
 /// The flag that requests the variant for the per-thread default stream.
 const PER_THREAD_STREAM: u64 = 2;
 
-/// For each suffixed entry point that is newer than CUDA 4, the driver version from which its base name refers to it.
+/// Each suffixed entry point newer than CUDA 4, and the first driver version in which the name without suffix refers to it.
 const SINCE: &[(&str, i32)] = &[
     ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),

@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 1 << 12;
 /// A stream: its context, and its handle as a number.
 type Stream = (u16, usize);
 
-/// A point in a stream: all entries up to a number.
+/// A point in a stream, given by the number of the last entry before it; 0 if there is none.
 #[derive(Clone, Copy)]
 pub(crate) struct Point(Stream, u64);
 
@@ -63,7 +63,7 @@ pub(crate) fn created(stream: *mut c_void, context: u16, flags: u32) {
 /// Records the end of a stream. Its queued work continues.
 ///
 /// # Errors
-/// Invalid handle if the stream does not exist or was destroyed.
+/// `INVALID_HANDLE` if the stream does not exist or was destroyed.
 pub(crate) fn destroyed(stream: *mut c_void) -> CuResult {
     let (context, _) = handle::read(Tag::Stream, stream)?;
     with(|all| all.existing.remove(&(context, stream.addr()))).ok_or(Status::INVALID_HANDLE)?;
@@ -142,7 +142,7 @@ pub(crate) fn context_ended(context: u16) {
     STREAMS.fetch_sub(ended as _, Ordering::Relaxed);
 }
 
-/// Aborts the process if work uses memory that is unmapped immediately.
+/// Aborts the process if unfinished work on any stream uses memory that `call` unmaps immediately.
 pub(crate) fn check_free(call: &str, address: u64, bytes: u64) {
     let used = with(|all| all.first_use(&(address..address.saturating_add(bytes)), |_, _| true));
     abort_if_used(call, address, bytes, used);
@@ -199,7 +199,7 @@ impl Streams {
         }
     }
 
-    /// Returns, for each stream, the entry that it has reached when `stream` has reached its end.
+    /// Returns, for each stream, the number of the last entry that is certainly done once all work on `stream` is done.
     fn reached_before(&self, stream: Stream) -> HashMap<Stream, u64> {
         let mut reached = HashMap::new();
         let mut points = vec![Point(stream, u64::MAX)];
@@ -217,7 +217,7 @@ impl Streams {
         reached
     }
 
-    /// Returns a stream with work that uses the memory and for which `counts` returns true.
+    /// Returns a stream with an entry that uses the memory and for which `counts` returns true, if there is one.
     fn first_use(&self, memory: &Range<u64>, counts: impl Fn(Stream, u64) -> bool) -> Option<Stream> {
         let uses = |(stream, queue): (&Stream, &Queue)| {
             let uses_memory = |(number, entry): &(u64, Entry)| match entry {

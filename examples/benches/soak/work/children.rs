@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 pub fn run(lap: &Lap<'_>) -> Outcome {
     lap.numbers(CHILDREN).try_for_each(|number| {
-        // The C library does not reset the locks of its loader and its exit handlers in a child.
+        // Do not fork while a plugin is loaded: the child would inherit the C library's locks of its loader and exit handlers.
         let nothing_is_loaded = LOADING.lock();
         // SAFETY: only this thread exists in the child, which uses only the C library's heap and memtrack; both support fork.
         let child = unsafe { libc::fork() };

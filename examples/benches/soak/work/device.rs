@@ -25,7 +25,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     for number in 0..NEW_PLACES {
         on_a_new_path(&mut || record_alloc(DEVICE, stream, segment + number * 512, 100 + number % 400));
     }
-    // Another thread frees the blocks, half of them in two steps.
+    // Another thread frees the blocks, half of them in two steps: the request, and its completion.
     let free = move || {
         for number in 0..NEW_PLACES {
             let (address, size) = (segment + number * 512, 100 + number % 400);

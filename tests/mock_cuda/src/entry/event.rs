@@ -84,7 +84,7 @@ fn event_ref(event: *mut c_void) -> CuResult<&'static Event> {
 /// Returns the point of the stream at which an event was recorded; `None` if it was never recorded.
 ///
 /// # Errors
-/// Invalid handle for null.
+/// `INVALID_HANDLE` if `event` is null.
 pub(super) fn point(event: *mut c_void) -> CuResult<Option<Point>> {
     Ok(*event_ref(event)?.point.lock().unwrap_or_else(PoisonError::into_inner))
 }

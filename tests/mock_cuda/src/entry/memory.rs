@@ -112,7 +112,7 @@ entries! {
 /// Allocates memory with the `cuMemAlloc_v2` that `dlsym` finds.
 ///
 /// # Errors
-/// The error of that call; unknown if `dlsym` finds the mock's own function, because then no hook would see the call.
+/// The error of that call; `UNKNOWN` if `dlsym` finds the mock's own function, because no hook would see the call.
 fn nested_alloc(address: *mut u64, bytes: usize) -> CuResult {
     type Alloc = extern "C" fn(*mut u64, usize) -> i32;
     // SAFETY: a C string.
@@ -131,7 +131,7 @@ fn nested_alloc(address: *mut u64, bytes: usize) -> CuResult {
 /// Checks that the devices have pools.
 ///
 /// # Errors
-/// Not supported if they have none.
+/// `NOT_SUPPORTED` if they have none.
 pub(super) fn has_pools() -> CuResult {
     if settings().pools { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
 }

@@ -54,7 +54,7 @@ fn gradient_of(stream: &Arc<CudaStream>, of: &CudaSlice<f32>) -> CudaSlice<f32> 
     stream.alloc_zeros(of.len() + 1).expect("a gradient")
 }
 
-/// Weights of 40,000 bytes; scores of 40,400 and 80,400; gradients one element longer.
+/// Allocates a model's weights (40,000 bytes), scores (40,400 and 80,400 bytes), and gradients, which are one element longer.
 pub fn a_model() {
     let stream = stream_of(0);
     let layer = Layer::new(&stream, 100);

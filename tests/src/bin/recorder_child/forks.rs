@@ -66,7 +66,7 @@ pub fn files(path: &str) {
 
 /// memtrack's memory in a child: at first the part that the child still uses, then also new tables.
 pub fn own_bytes_in_the_child() {
-    /// The size of a memory reserve that the child has, too.
+    /// The size in bytes of a memory reserve of memtrack's, which a child has, too.
     const RESERVE: i64 = 8 << 20;
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let _around = memtrack_core::scope::module("around");

@@ -14,14 +14,14 @@ const MIB: u64 = 1 << 20;
 /// Address of the first segment.
 const BASE: u64 = 0x10_0000_0000;
 
-/// Allocates the largest holder.
+/// Allocates the weights of a layer. This function holds the most memory.
 #[inline(never)]
 fn weights(layer: u64) {
     record_alloc(DEVICE, STREAM, BASE + layer * 512 * MIB, 384 * MIB);
     black_box(());
 }
 
-/// Allocates another holder.
+/// Allocates activations. This function holds less memory than [`weights`].
 #[inline(never)]
 fn activations(number: u64) {
     record_alloc(DEVICE, STREAM, BASE + number * 512 * MIB + 384 * MIB, 64 * MIB);
@@ -52,16 +52,16 @@ fn fill_in_halves(pause: impl FnOnce()) {
 const PAUSE: &str = "MEMTRACK_TESTS_PAUSE_MS";
 const TOO_SLOW: i32 = 75;
 
-/// The timing of a recording whose middle is between the model and its step, however slow the machine is.
+/// Times a recording so that its midpoint lies between the model and the step, however slow the machine is.
 struct Halves {
     begun: Instant,
-    /// `None` if the test does not depend on the middle.
+    /// The minimum pause between the halves; `None` if the test does not depend on the midpoint.
     pause: Option<Duration>,
     second: Cell<Option<Instant>>,
 }
 
 impl Halves {
-    /// Begins the first half, before monitoring starts.
+    /// Begins the first half of the recording, before monitoring starts.
     fn begin() -> Self {
         let pause = std::env::var(PAUSE).ok().and_then(|pause| pause.parse().ok());
         let pause = pause.map(Duration::from_millis);
@@ -169,7 +169,7 @@ pub fn heap(limit_mib: u64) {
     }
     let mut much: Vec<u8> = Vec::new();
     assert!(much.try_reserve_exact(1 << 46).is_err());
-    // The same on a stack that is too small for symbolization.
+    // Make the heap fail a request again, on a thread whose stack is too small for symbolization.
     let small = std::thread::Builder::new().stack_size(64 << 10);
     let refused = || {
         let mut much: Vec<u8> = Vec::with_capacity(16);

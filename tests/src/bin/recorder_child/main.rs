@@ -17,7 +17,7 @@ use memtrack_tests::counting::Counting;
 use std::alloc::System;
 use waiting::Waiting;
 
-/// memtrack's allocator inside one that independently counts the program's requests and one that can wait.
+/// memtrack's allocator, inside one that independently counts the program's requests, inside one that can wait for a thread.
 #[global_allocator]
 static ALLOCATOR: Waiting<Counting<TrackingAllocator<System>>> =
     Waiting(Counting::new(TrackingAllocator::system()));

@@ -31,10 +31,10 @@ pub fn take_turns(folder: &str) {
     let second = run(&folder.join("second.so"), "second_work", 100_002);
     let again = run(&folder.join("first.so"), "first_work", 100_003);
     let recording = memtrack_core::stop();
-    // The loader decides whether the addresses are the same.
+    // Print whether all three loads had the same address, which the loader decides.
     println!("{}", first == second && second == again);
     let snapshot = recording.snapshot();
-    // The first plugin's two stacks look the same, but are separate.
+    // The two loads of the first plugin have the same functions on their stacks, but are listed as separate stacks.
     let options = TopOptions::new().limit(usize::MAX).fold_hidden(false);
     let report = top(snapshot, By::Stack, DeviceId::HOST, &options);
     for (bytes, name) in [(100_001, "first_work"), (100_002, "second_work"), (100_003, "first_work")] {
@@ -63,6 +63,6 @@ pub fn come_and_go(folder: &str) {
     let before = memtrack_core::host::own_bytes();
     (0..5).for_each(|_| round());
     let grown = memtrack_core::host::own_bytes() - before;
-    // Each load counts as new code, whose stack is kept.
+    // Some growth is allowed: each load counts as new code, so its stack is stored as a new one.
     assert!(grown < 4 << 20, "{grown} bytes more after 1,000 loads");
 }

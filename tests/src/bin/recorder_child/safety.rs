@@ -135,7 +135,7 @@ pub fn thread_churn() {
     run(6000);
     let grown = own_bytes() - own;
     let recording = memtrack_core::stop();
-    // The names, and the states of the few threads that happened to overlap; a state for each thread would take gigabytes.
+    // Names, and states of the few threads that overlapped, may be added. A state for each thread would take gigabytes.
     assert!(grown < 6 << 20, "{grown} bytes");
     assert!(recording.snapshot().threads.len() > 10_000);
     let counts = statistics(recording.snapshot(), HOST);
@@ -218,7 +218,7 @@ pub fn reallocations() {
     memtrack_core::start_monitor_with(&Options::new().sample(64 << 10, 1)).unwrap();
     run();
     let sampled = memtrack_core::stop();
-    // With a mean of one byte, every block is sampled.
+    // With a mean of one byte between samples, every block is sampled.
     replay(sampled.snapshot(), HOST).assert_blocks_of(sampled.snapshot(), HOST);
     assert!(sampled.snapshot().blocks.is_empty(), "{:?}", sampled.snapshot().blocks);
     assert_eq!(events_of_size(sampled.snapshot(), 3000), (1, 1));

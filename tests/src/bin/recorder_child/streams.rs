@@ -104,7 +104,7 @@ fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     }
 }
 
-/// The number of moments in the file of [`until_the_end`], and the time between them.
+/// The number of times at which [`until_the_end`] stores the threads' progress in its file, and the interval between them.
 pub const MOMENTS: usize = 600;
 pub const MOMENT: Duration = Duration::from_millis(50);
 
@@ -115,7 +115,7 @@ pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progr
     let file = File::options().read(true).write(true).create(true).truncate(true).open(progress).unwrap();
     let words = 1 + 3 * MOMENTS;
     file.set_len(words as u64 * 8).unwrap();
-    // SAFETY: maps a file of that length that stays open; the words are zeros, which are counts.
+    // SAFETY: maps a file of that length that stays open; its words are zeros, which are valid counts.
     let map: &'static [AtomicU64] = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let map = libc::mmap(std::ptr::null_mut(), words * 8, access, libc::MAP_SHARED, file.as_raw_fd(), 0);

@@ -43,7 +43,7 @@ pub fn exact() {
     let (counted, own) = (live_bytes(), internal_heap_bytes());
     let mut kept = Vec::new();
     churn(2, &mut kept);
-    // Memory from before the start is freed.
+    // Free some memory that was allocated before the recording started.
     let before: usize = old.drain(..old.len() / 2).map(|block| block.capacity() * 8).sum();
     let (sender, receiver) = channel();
     let threads: Vec<_> = (3..6)
@@ -87,7 +87,7 @@ fn once(size: usize) {
     unsafe { dealloc(black_box(alloc(layout)), layout) };
 }
 
-/// Parts of snapshots that other threads drop, or that the program grows, do not change the live bytes.
+/// The fields of a snapshot do not change the program's live bytes if another thread drops them or the program enlarges them.
 pub fn handed_out() {
     let options = || Options::new().max_entries(1 << 24);
     for options in [options().exact(), options(), options().sample(64 << 10, 16 << 10)] {
@@ -184,7 +184,7 @@ pub fn sampled() {
     expected.sort_by(f64::total_cmp);
     assert_eq!(estimates.len(), 3, "one stack for each place");
     for (estimate, bytes) in estimates.iter().zip(&expected) {
-        // The standard deviation is at most 1.3 %: some 6,000 samples each of small and middling blocks, nearly all large ones.
+        // The standard deviation is at most 1.3 %: some 6,000 small, as many middling and nearly all large blocks are sampled.
         assert!((estimate / bytes - 1.0).abs() < 0.08, "{estimate} of {bytes}");
     }
     let (estimate, bytes) = (estimates.iter().sum::<f64>(), expected.iter().sum::<f64>());
@@ -208,7 +208,7 @@ pub fn short_threads() {
         .filter(|event| event.action == Action::Alloc && event.size_bytes == SIZE as u64)
         .count() as f64;
     let estimate = sampled * sampling_weight(SIZE as u64, MEAN) / THREADS as f64;
-    // Some 2,700 samples.
+    // The estimate is based on some 2,700 samples.
     assert!((estimate - 1.0).abs() < 0.08, "{estimate}");
 }
 
@@ -250,7 +250,7 @@ pub fn budget() {
     {
         let (estimate, deviation) = (sum(value, 1), sum(value, 2).sqrt());
         let off = estimate - exact as f64;
-        // Exceeded less than once in 10^6 runs. Samples are fewest, and the deviation estimated from them is least reliable, at
+        // The limit is exceeded less than once in 10^6 runs. Samples are fewest, and the deviation is estimated least well, at
         // the widest interval: 20 of eight million simulated runs were off by more than five deviations, none by six.
         assert!(off.abs() < 6.0 * deviation, "{estimate} ± {deviation}, exactly {exact}");
     }
@@ -269,7 +269,7 @@ pub fn budget() {
     let replayed = replay(snapshot, HOST);
     replayed.assert_blocks_of(snapshot, HOST);
     let small = snapshot.blocks.iter().filter(|block| block.size_bytes < 1000).count();
-    // Thread handles, and blocks that are freed at a thread's end, where memtrack does not see it.
+    // The small blocks still live are thread handles, and blocks freed at a thread's end, where memtrack does not see the free.
     assert!(small < 100, "{small} blocks are reported as live");
 }
 
@@ -413,12 +413,12 @@ pub fn many_live() {
     drop(kept);
     memtrack_core::stop();
     let live = snapshot.blocks.len() as u64;
-    // A thread checks the table after every 1,024 recorded blocks.
+    // The bound may be exceeded, because a thread checks the table only after every 1,024 recorded blocks.
     assert!(live > BOUND / 2 && live < BOUND + 1100, "{live}");
     let weight = |block: &LiveBlock| snapshot.meta.weight(block.flags, block.size_bytes);
     let estimate: f64 = snapshot.blocks.iter().map(weight).sum();
     let variance: f64 = snapshot.blocks.iter().map(weight).map(|weight| weight * (weight - 1.0)).sum();
-    // The standard deviation is some 20,000, and a sample represents at most 1,986 blocks: as with 105 samples of that weight.
+    // The standard deviation is some 20,000. A sample represents at most 1,986 blocks; 105 such samples have this deviation.
     // The error then exceeds six deviations, estimated from the samples, if there are 58 or fewer: a probability of 4 × 10^−7.
     assert!((estimate - BLOCKS as f64).abs() < 6.0 * variance.sqrt(), "{estimate} ± {}", variance.sqrt());
 }

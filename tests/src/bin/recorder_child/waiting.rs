@@ -106,7 +106,7 @@ fn help() {
         let addresses = || (0..64).map(|number| BASE + (64 * rounds + number) % 2048 * REGION_BYTES);
         addresses().for_each(|address| record_alloc(OTHER, STREAM, address, 1));
         addresses().for_each(|address| record_free(OTHER, STREAM, address, 1));
-        // These stay live, so a thread that counted the blocks earlier finds more.
+        // These blocks stay live, so a thread that counts the live blocks and then copies them can find more than it counted.
         addresses().step_by(16).for_each(|address| record_alloc(OTHER, STREAM, address + 8 * rounds, 1));
         call(1 << 20 | rounds, &|| {
             let _module = scope::module("helper");
