@@ -11,12 +11,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-/// The number of workloads in a folder that were replayed.
+/// The numbers of workloads in a folder that were replayed completely and in part.
 #[derive(Debug, Default)]
 struct Checked {
-    /// Replayed to the end.
+    /// The number of workloads that were replayed to the end.
     whole: usize,
-    /// Replayed up to an operation that leaves no event but affects later ones.
+    /// The number of workloads that were replayed only up to an operation that leaves no event but affects later operations.
     cut: usize,
 }
 
@@ -71,7 +71,7 @@ fn check(folder: &Path) -> Checked {
         for (ordinal, stats) in stats.iter().enumerate() {
             let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), Some(allowed));
             assert_eq!(requests.settings.as_deref(), Some(workload.settings.text()));
-            // The trace's peak equals the allocator's.
+            // The peak that is computed from the trace equals the peak that the allocator counted.
             assert_eq!(requests.recorded_peak.unwrap_or(0), stats.reserved_bytes.all.peak as u64);
             let outcome = replay(&requests, &workload.settings, Some(total)).unwrap();
             let replayed = [

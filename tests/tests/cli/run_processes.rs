@@ -130,7 +130,7 @@ fn a_cut_run_is_reported_by_every_verb() {
     let bench = Bench::new();
     assert!(bench.run(&["-o", "run", "--", PLAIN, "fork"]).status.success());
     let whole = fs::read(bench.path("run")).unwrap();
-    // Without the end mark, and in the middle; and damaged.
+    // Three files: cut off before the end mark, cut off in the middle, and with a changed byte.
     let mut damaged = whole.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 0x41;
