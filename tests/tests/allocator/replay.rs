@@ -66,7 +66,7 @@ fn check(folder: &Path) -> Checked {
         *(if whole { &mut checked.whole } else { &mut checked.cut }) += 1;
         let (snapshot, stats) = record(&workload).unwrap();
         let total = workload.config.total_bytes;
-        // The program's limit: a request that would exceed it releases cached memory.
+        // The limit on the program's memory: for a request that would exceed it, the allocator first releases cached memory.
         let allowed = (workload.settings.initial_fraction() * total as f64) as u64;
         for (ordinal, stats) in stats.iter().enumerate() {
             let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), Some(allowed));
