@@ -102,7 +102,7 @@ pub fn small() -> Snapshot {
         frees: 4,
         ..DeviceStatistics::of(DeviceId::HOST)
     };
-    // The sizes are 1000 to 1007. All of them were allocated, and the even ones were freed.
+    // The blocks have 1000 to 1007 bytes. All of them were allocated (8028 bytes), and the even sizes were freed (4012 bytes).
     snapshot.devices = vec![count(8_028, 4_012)];
     snapshot
 }

@@ -46,7 +46,7 @@ fn statistics_follow_an_allocation_and_its_free() {
     assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
 }
 
-/// Inserts every number of nested dictionaries into one map. Its key is the path of keys to the number, joined by dots.
+/// Inserts every number of nested dictionaries into one map. A number's key there is the path of keys to it, joined by dots.
 fn flatten(into: &mut BTreeMap<String, i64>, prefix: &str, value: &serde_json::Value) {
     match value.as_object() {
         Some(entries) => {

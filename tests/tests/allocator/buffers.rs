@@ -34,7 +34,7 @@ fn objects(what: i32) -> i64 {
     }
 }
 
-/// As in a service that creates a stream for each request. Afterwards, memory is cached for streams that no longer exist.
+/// Simulates a service that creates a stream for each request. Afterwards, memory is cached for streams that no longer exist.
 #[test]
 #[ignore = "is run by the test below"]
 fn streams_come_and_go() {

@@ -96,8 +96,8 @@ fn check_scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
     let line = text.lines().find(|line| line.contains("encoder.forward.matmul")).unwrap();
     assert!(line.contains(" 96.3 MiB ") && line.contains(" 2,000 "), "{line}");
     if let Some(is_sampled) = is_sampled {
-        // The sums of scopes are exact, but the live bytes at the peak are estimated if blocks were sampled. A row without a
-        // sampled block at the peak has no live bytes there.
+        // The sums of scopes are exact, but if blocks were sampled, the live bytes at the peak are an estimate: the bytes that
+        // were live just before the sampled block. A row without a sampled block has no live bytes at the peak.
         let row = report.rows.iter().find(|row| row.name == "encoder.forward.matmul").unwrap();
         let is_estimate = is_sampled && row.live_at_peak_bytes > 0;
         assert_eq!(!row.errors.live_at_peak_bytes.is_exact(), is_estimate, "{line}");
