@@ -37,8 +37,8 @@ fn the_recording_has_every_event_after_every_kind_of_exit() {
         for how in [how.to_owned(), format!("stream_{how}")] {
             let (snapshot, complete, ended_with, stderr) = ended(&how);
             assert_eq!(ended_with, code, "{how}: {stderr}");
-            // After an abort, the file of a stream is reported as incomplete. It still has every event, because the panic before
-            // the abort wrote them.
+            // After an abort, the file of a stream is reported as incomplete. It still has every event, because the panic
+            // before the abort wrote them.
             assert_eq!(complete, how != "stream_abort", "{how}");
             let device = replay(&snapshot, DeviceId(0));
             assert_eq!(device.live.len(), 5000, "{how}");
