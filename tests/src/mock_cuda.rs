@@ -6,8 +6,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The libraries, and the names under which programs open them. cudarc tries `libcuda.so` first, so a folder with only one
-/// of the names would be skipped on a machine with a driver.
+/// The files of the mock libraries, each with the names under which programs open the library. Both names of the driver are
+/// needed: cudarc tries `libcuda.so` first, so with only `libcuda.so.1` in the folder, it would find a real driver on the
+/// machine.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("libmemtrack_mock_cuda.so", &["libcuda.so.1", "libcuda.so"]),
     ("libmemtrack_mock_nvml.so", &["libnvidia-ml.so.1", "libnvidia-ml.so"]),

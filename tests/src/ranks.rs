@@ -19,7 +19,7 @@ const START_US: u64 = 1_760_000_000_000_000;
 pub struct Job {
     /// The number of ranks.
     pub ranks: u64,
-    /// The number of steps that each rank marks, as the profiler does.
+    /// The number of steps. Each rank marks every step with an annotation, as PyTorch's profiler does.
     pub steps: u64,
     /// The rank that leaks [`Self::leak_bytes`] in each step, at line 88 of `train.py`.
     pub leaking: Option<u64>,
@@ -110,7 +110,8 @@ impl Job {
     }
 }
 
-/// A running rank: every block has its own segment, which the next block of that size reuses.
+/// A rank's snapshot under construction. Every block has a separate segment; the segment of a freed block is reused by the next
+/// block of the same size.
 struct Run<'a> {
     job: &'a Job,
     time_us: u64,

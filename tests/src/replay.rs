@@ -5,20 +5,20 @@ use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ThreadId};
 use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The sums of the events.
+/// The result of [`replay`]: sums over all events, and the blocks that are live at the end.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// By address, the allocation of each block that is live at the end.
     pub live: BTreeMap<u64, Event>,
-    /// Allocated bytes.
+    /// The sum of the bytes of all allocations.
     pub allocated_bytes: u64,
-    /// Allocated blocks.
+    /// The number of allocations.
     pub allocations: u64,
-    /// Freed bytes, including blocks from before the start.
+    /// The sum of the bytes of all frees, including frees of blocks that were allocated before the recording began.
     pub freed_bytes: u64,
-    /// Freed blocks.
+    /// The number of freed blocks.
     pub frees: u64,
-    /// Frees of blocks from before the start.
+    /// The number of frees of blocks that were allocated before the recording began.
     pub unknown_frees: u64,
 }
 

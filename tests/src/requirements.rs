@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 /// Returns each requirement's `cfg` name and, if the requirement is met, the file that proves it (an empty path if no file
 /// does).
 pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
-    // One file in the folder, not the folder itself, all of whose files cargo would check before every build.
+    // This is one file in the folder, not the folder itself: cargo checks before every build whether the path has changed, and
+    // for a folder it would check all files in it.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
     [
         ("real_snapshots", real.is_file().then_some(real)),

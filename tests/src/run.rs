@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// freed with their blocks.
 const WORK_EVENTS: usize = 10;
 
-/// A temporary folder, the mock driver, and the command that runs with both.
+/// A temporary folder and the mock driver, with both of which `memtrack run` is started.
 pub struct Bench {
     /// The command's working directory.
     pub folder: TempDir,
@@ -103,7 +103,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// Lists the folder's files, without the cache.
+    /// Lists the folder's files, except memtrack's cache folder, which is in the same place.
     ///
     /// # Panics
     /// When the folder cannot be read.

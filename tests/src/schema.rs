@@ -15,7 +15,7 @@ pub fn folder() -> PathBuf {
     workspace().join("memtrack-cli/schemas")
 }
 
-/// Checks JSON output against the schema that it names, which must be the verb's.
+/// Checks JSON output against the schema whose name it contains, which must be the schema of `verb`.
 ///
 /// # Errors
 /// The first mismatch and its place.

@@ -20,7 +20,7 @@ pub fn encoded(snapshot: &Snapshot, encoding: Encoding) -> std::io::Result<Vec<u
     write(&snapshot, Vec::new(), encoding)
 }
 
-/// Returns an exact event on the host at `ticks`, without a stack and a scope.
+/// Returns an event on the host at `ticks` that is not sampled, and has neither a stack nor a scope.
 pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event {
     Event {
         ticks,
@@ -102,7 +102,7 @@ pub fn small() -> Snapshot {
         frees: 4,
         ..DeviceStatistics::of(DeviceId::HOST)
     };
-    // The sum of 1000 to 1007, and the sum of the even numbers among them.
+    // The blocks have 1000 to 1007 bytes. All of them were allocated (8028 bytes), and the even sizes were freed (4012 bytes).
     snapshot.devices = vec![count(8_028, 4_012)];
     snapshot
 }

@@ -1,5 +1,5 @@
-//! A device that logs its calls, so that the work of two allocators can be compared without addresses: a place is the number
-//! of a segment or range, and an offset in it.
+//! A device that logs its calls, so that the work of two allocators can be compared although their addresses differ: an address
+//! is replaced by its place, which is the number of a segment or range and an offset in it.
 
 use memtrack_core::allocator::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo, TraceEntry};
 use memtrack_core::event::{Action, StreamId};
@@ -31,11 +31,11 @@ pub struct Watched<M> {
 pub struct Places {
     calls: Arc<Mutex<VecDeque<Call>>>,
     count: usize,
-    /// Size and number by address.
+    /// The size in bytes and the number of each live segment or range, by its address.
     live: BTreeMap<u64, (u64, usize)>,
 }
 
-/// The number of a segment or range, counted from 0, and an offset in it.
+/// A place: the number of a segment or range, counted from 0, and an offset in bytes in it.
 pub type Offset = (usize, u64);
 
 fn lock(calls: &Mutex<VecDeque<Call>>) -> MutexGuard<'_, VecDeque<Call>> {
@@ -43,7 +43,8 @@ fn lock(calls: &Mutex<VecDeque<Call>>) -> MutexGuard<'_, VecDeque<Call>> {
 }
 
 impl<M> Watched<M> {
-    /// Wraps a device. The first `queries` queries of each event return that it is not done; the device answers later ones.
+    /// Wraps a device. The first `queries` queries of each event report that the event is not done; later queries are passed to
+    /// the device.
     pub fn new(inner: M, queries: u32) -> (Self, Places) {
         let calls = Arc::default();
         let places = Places { calls: Arc::clone(&calls), count: 0, live: BTreeMap::new() };
@@ -60,7 +61,8 @@ impl<M> Watched<M> {
 }
 
 impl Places {
-    /// Returns the place of an event; for an out-of-memory event, its free bytes unchanged. Events must be passed in order.
+    /// Returns the place of an event's address. The address of an out-of-memory event is a number of free bytes, which is
+    /// returned unchanged as the offset, with the number 0. Events must be passed in order.
     ///
     /// # Panics
     /// When a segment's event matches no call, or an event's address is in no segment.
@@ -116,7 +118,7 @@ impl Places {
 }
 
 impl<M: DeviceMemory> DeviceMemory for Watched<M> {
-    /// The number of queries until the inner device's event is queried, and that event.
+    /// The number of further queries that report "not done" without asking the inner device, and the inner device's event.
     type Event = (Cell<u32>, M::Event);
 
     fn allocate(&self, size: u64) -> Result<u64, DeviceError> {

@@ -86,7 +86,7 @@ pub fn count(device: i32, kind: i32, what: i32) -> i64 {
     function(device, kind, what)
 }
 
-/// Returns a device's live bytes by the mock's counts; the device is -1 for all devices, and -2 for the host.
+/// Returns a device's live bytes as counted by the mock. Pass -1 for all devices together, and -2 for the host.
 pub fn live_bytes(device: i32) -> u64 {
     count(device, -1, 2) as u64
 }
@@ -100,7 +100,7 @@ pub fn begin(device: i32) -> u64 {
     context
 }
 
-/// Retains the primary context of the first device once more, and releases it.
+/// Retains the primary context of the first device one more time, makes it current, and releases it again.
 pub fn end_of_a_context() {
     begin(0);
     call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");

@@ -1,4 +1,5 @@
-//! Longer endings of `cuda_plain`: by a signal that it handles, with exit handlers, with a child that is killed.
+//! The longer of the ways in which `cuda_plain` can end: after a signal that it handles, with exit handlers that free memory,
+//! and with a child that is killed.
 
 use crate::client;
 use std::io::Write;
@@ -34,7 +35,7 @@ pub fn wait_for_the_signal() {
     print("handled");
 }
 
-/// The blocks that the exit handlers free.
+/// The addresses of the blocks that the exit handlers free.
 static LEFT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 extern "C" fn free_the_first() {
@@ -54,7 +55,7 @@ pub fn free_at_exit(work: fn()) {
     for left in &LEFT {
         left.store(client::alloc(8 << 20).expect("memory"), Ordering::Relaxed);
     }
-    // SAFETY: as above.
+    // SAFETY: the handler is a plain function.
     unsafe { libc::atexit(free_the_second) };
 }
 

@@ -9,7 +9,7 @@ unsafe extern "C" {
     fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void;
 }
 
-/// A million bytes: the number of millions identifies a block.
+/// One million bytes. Large blocks have different multiples of this size, so that tests can identify a block by its size.
 const MILLION: usize = 1_000_000;
 
 #[inline(never)]
@@ -38,7 +38,7 @@ fn every_function(keep: &mut Vec<usize>) {
             keep.push(block.addr());
         }
         assert_eq!(*blocks[1].0.cast::<u8>(), 7);
-        // Similar blocks that are freed, in ways that a recorder easily gets wrong.
+        // Blocks that are freed again, by calls that a recorder easily handles wrongly: none of them may be recorded as live.
         libc::free(libc::malloc(11 * MILLION));
         libc::free(libc::calloc(12, MILLION));
         assert!(libc::realloc(libc::malloc(13 * MILLION), 0).is_null());
@@ -76,7 +76,7 @@ pub fn burst() {
     }
 }
 
-/// Does all of the work; the large blocks of `every_function` stay live.
+/// Does everything that `cuda_plain heap` does with the heap. The large blocks of `every_function` stay live.
 pub fn work() {
     let mut keep = Vec::new();
     every_function(&mut keep);

@@ -21,7 +21,8 @@ pub fn blocks() {
     record_alloc(DEVICE, StreamId(0), segment + (4 << 20), 2 << 20);
     let now = snapshot();
     assert_eq!(live_and_segment_bytes(&now, DEVICE), ((3 << 20) + 1000, SEGMENT + 1000));
-    // The segment is never counted as allocated, not even before the first report.
+    // In this snapshot, only the blocks that the pool reported in the segment count as allocated. The segment itself does not
+    // count, not even for the time before the first report.
     assert_eq!(Peak::of(&now, DEVICE, &lifetimes(&now, DEVICE)).bytes, (3 << 20) + 1000);
     let counts = now.devices[0];
     assert_eq!(counts.allocated_bytes - counts.freed_bytes, (3 << 20) + 1000);

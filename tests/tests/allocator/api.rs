@@ -46,7 +46,7 @@ fn statistics_follow_an_allocation_and_its_free() {
     assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
 }
 
-/// Inserts every number in nested dictionaries under its dotted key.
+/// Inserts every number of nested dictionaries into one map. A number's key there is the path of keys to it, joined by dots.
 fn flatten(into: &mut BTreeMap<String, i64>, prefix: &str, value: &serde_json::Value) {
     match value.as_object() {
         Some(entries) => {
@@ -180,7 +180,7 @@ fn released_segments_have_a_stack_where_stacks_are_recorded() {
         {
             let allocator = allocator(1 << 30, settings);
             allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
-            // The block fills its segment, so that no split loses the segment's stack.
+            // The block fills its segment: a segment that is split into blocks loses the stack of its allocation.
             let block = allocator.caching_allocator_alloc(20 * MIB, DEVICE, STREAM).unwrap();
             allocator.caching_allocator_delete(block).unwrap();
             allocator.empty_cache().unwrap();

@@ -124,7 +124,8 @@ fn sizes_above_one_exabyte_are_refused() {
     }
 }
 
-/// The largest sizes that PyTorch attempts to allocate: after rounding, they need one bit more than any real block.
+/// The largest sizes that PyTorch still tries to allocate. Rounded up, they need one bit more than the size of any block that
+/// can exist.
 #[test]
 fn sizes_too_large_for_the_device_run_out_of_memory() {
     for settings in [

@@ -11,7 +11,7 @@ use memtrack_tests::mock_cuda;
 
 const DEVICE: DeviceId = DeviceId(0);
 const MIB: u64 = 1 << 20;
-/// Plain segments, and expandable segments, whose pages are unmapped when they are released.
+/// Settings for plain segments, and for expandable segments, whose pages are unmapped when their memory is released.
 const SETTINGS: [&str; 2] = ["", "expandable_segments:True"];
 
 fn allocator(settings: &str) -> CachingAllocator<CudaMemory> {
@@ -34,7 +34,7 @@ fn objects(what: i32) -> i64 {
     }
 }
 
-/// Each request to a service uses a new stream. Afterwards, its memory is cached for a stream that no longer exists.
+/// Simulates a service that creates a stream for each request. Afterwards, memory is cached for streams that no longer exist.
 #[test]
 #[ignore = "is run by the test below"]
 fn streams_come_and_go() {

@@ -142,7 +142,7 @@ fn frees_wait_for_the_end_of_a_capture() {
     assert_eq!(states(), [pending; 3], "pending until the next request");
     world.memory.set_events_ready(false);
     world.alloc(MIB, SIDE);
-    // The captured streams are joined when the capture ends; the allocator waits for all others.
+    // When the capture ends, the captured streams have been joined, so the allocator waits only for the other streams.
     assert_eq!(states(), [pending, pending, BlockState::Inactive]);
     world.memory.set_events_ready(true);
     world.alloc(MIB, SIDE);
@@ -235,12 +235,14 @@ fn a_reused_block_number_has_no_old_streams() {
     world.begin((1, 0));
     world.allocator.record_stream(block, SIDE);
     world.end((1, 0));
-    // The block is freed after the capture, so the allocator waits for the stream as for any other.
+    // The block is freed only after the capture, so the allocator waits for the stream that used it, as it does without a
+    // capture.
     world.memory.set_events_ready(false);
     world.free(block);
     world.allocator.empty_cache().unwrap();
     assert_eq!(world.reserved(), 0);
-    // The next block reuses the number of the first block, but not its streams.
+    // The allocator gives the next block the same internal number as the first block, but must not consider it as used by the
+    // streams that were recorded for the first block.
     let next = world.alloc(30 * MIB, MAIN);
     world.allocator.record_stream(next, SIDE);
     world.begin((2, 0));

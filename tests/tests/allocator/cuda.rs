@@ -91,7 +91,7 @@ struct Outcome {
     segments: Vec<Segment>,
 }
 
-/// An allocator with its live blocks and pools.
+/// One of the two compared allocators, with the blocks and pools that are live in it.
 struct Side<M: DeviceMemory> {
     allocator: CachingAllocator<Watched<M>>,
     places: Vec<Places>,

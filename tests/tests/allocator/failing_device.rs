@@ -91,7 +91,7 @@ fn a_free_whose_event_cannot_be_recorded_is_completed_later() {
         assert_eq!(state(), BlockState::ActivePendingFree);
         check_books(&allocator);
     }
-    // The block counts as freed all the same.
+    // Although the calls failed, the block counts as freed: a second free is refused.
     assert_eq!(allocator.caching_allocator_delete(block), Err(AllocatorError::InvalidPointer(block)));
     device.broken.store(0, Ordering::Relaxed);
     let other = alloc(MIB).unwrap();

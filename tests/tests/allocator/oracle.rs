@@ -20,7 +20,7 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// Parses a line, and normalizes the text of PyTorch's internal errors, which need not match.
+/// Parses a line. The text of an internal error of PyTorch, which memtrack need not reproduce, is replaced by a fixed word.
 fn comparable(line: &str) -> Value {
     let mut line: Value = serde_json::from_str(line).unwrap();
     if line["error"].as_str().is_some_and(|error| error.contains("INTERNAL ASSERT")) {

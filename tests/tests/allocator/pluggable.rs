@@ -28,7 +28,7 @@ fn the_c_interface() {
     // SAFETY: the function has this type.
     let record =
         unsafe { client.get::<unsafe extern "C" fn(i64) -> c_int>("memtrack_record_memory_history") };
-    // SAFETY: as above.
+    // SAFETY: the function has this type.
     assert_eq!(unsafe { record(-1) }, 0);
 
     assert!(client.malloc(0).is_null());
@@ -49,7 +49,8 @@ fn the_c_interface() {
     let base = unsafe { client.get::<BaseAlloc>("memtrack_base_alloc")(second, &raw mut size) };
     assert_eq!((base, size), (small, 2 * MIB));
 
-    // A block that another stream uses stays active until the next request finds that use complete.
+    // A block that another stream uses stays active after its free, until a later request finds that the stream has finished
+    // its work.
     // SAFETY: the function has this type, and the mock has a stream with this number.
     unsafe {
         let record = client.get::<unsafe extern "C" fn(*mut c_void, *mut c_void)>("memtrack_record_stream");
@@ -119,7 +120,7 @@ fn memtracks_allocator_exports_pytorchs_functions() {
     }
 }
 
-/// Loads memtrack's library as if it were a foreign one, known only by its functions.
+/// Loads memtrack's allocator library through the interface for any library, which knows only the names of the functions.
 fn foreign() -> Pluggable {
     // SAFETY: the library's functions have the types of PyTorch's interface.
     unsafe {

@@ -11,12 +11,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-/// The number of workloads in a folder that were replayed.
+/// The numbers of workloads in a folder that were replayed completely and in part.
 #[derive(Debug, Default)]
 struct Checked {
-    /// Replayed to the end.
+    /// The number of workloads that were replayed to the end.
     whole: usize,
-    /// Replayed up to an operation that leaves no event but affects later ones.
+    /// The number of workloads that were replayed only up to an operation that leaves no event but affects later operations.
     cut: usize,
 }
 
@@ -66,12 +66,12 @@ fn check(folder: &Path) -> Checked {
         *(if whole { &mut checked.whole } else { &mut checked.cut }) += 1;
         let (snapshot, stats) = record(&workload).unwrap();
         let total = workload.config.total_bytes;
-        // The program's limit: a request that would exceed it releases cached memory.
+        // The limit on the program's memory: for a request that would exceed it, the allocator first releases cached memory.
         let allowed = (workload.settings.initial_fraction() * total as f64) as u64;
         for (ordinal, stats) in stats.iter().enumerate() {
             let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), Some(allowed));
             assert_eq!(requests.settings.as_deref(), Some(workload.settings.text()));
-            // The trace's peak equals the allocator's.
+            // The peak that is computed from the trace equals the peak that the allocator counted.
             assert_eq!(requests.recorded_peak.unwrap_or(0), stats.reserved_bytes.all.peak as u64);
             let outcome = replay(&requests, &workload.settings, Some(total)).unwrap();
             let replayed = [

@@ -1,4 +1,5 @@
-//! Settings that have no effect in memtrack are still read, checked and reported as in PyTorch; and the sources of settings.
+//! Settings that have no effect in memtrack are still read, checked and reported as in PyTorch. Also tests which environment
+//! variables provide the settings.
 
 use memtrack_core::allocator::{Reserve, Settings};
 use memtrack_tests::child;
@@ -74,7 +75,7 @@ fn an_error_in_a_cuda_option_leaves_the_others_in_force() {
     assert_eq!((error.key(), error.kind()), ("expandable_segments_reserve_by_class", "RuntimeError"));
     assert_eq!(settings.options().max_split_size, 64 << 20);
     assert_eq!(settings.report().pinned_num_register_threads, 1);
-    // `large_segment_size_mb` is read first.
+    // `large_segment_size_mb` is read first, although it comes second in the text.
     let error = settings.apply("max_split_size_mb:30,large_segment_size_mb:40").unwrap_err();
     assert_eq!(error.text(), "CachingAllocator option max_split_size_mb too small, must be >= 40");
     assert_eq!(settings.options().max_non_split_rounding, 40 << 20);

@@ -185,7 +185,8 @@ fn dumped_dictionaries_have_pytorchs_keys_and_types() {
             genuine.entry(what).or_default().extend(more);
         }
     }
-    // The sample without stacks has few actions. In the other samples, removing the last key gives the shape without frames.
+    // PyTorch's sample that was recorded without stacks contains only a few kinds of events. For the other kinds, the keys
+    // without frames are derived from the samples with stacks: `frames` is the last key there.
     for (what, with) in genuine.clone() {
         let Some(action) = what.strip_suffix(" with frames") else { continue };
         let without = with.iter().map(|shape| shape.strip_suffix(", frames: a list").unwrap().to_owned());

@@ -81,7 +81,8 @@ impl World {
         }
     }
 
-    /// Removes a live block of any thread from the list, and returns it.
+    /// Removes a random block from the list of live blocks, which all threads share, and returns it. Returns `None` if the list
+    /// is empty, and sometimes if it is not.
     fn take(&self, random: &mut Random) -> Option<u64> {
         let mut live = self.live.lock().unwrap();
         let address = live.iter().nth(random.below(1 + live.len() as u64) as usize).copied()?;

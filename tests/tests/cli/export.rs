@@ -23,7 +23,7 @@ impl Bench {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Copies a fixture into the folder.
+    /// Copies the fixture `of` into the folder under this `name`.
     fn file(&self, name: &str, of: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::copy(fixture(of), &path).unwrap();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The part of PyTorch that the script uses.
+/// A substitute for PyTorch that contains only what the script uses of it.
 const TORCH: &str = include_str!("export_cycles_torch.py");
 /// Python checks of the graphs that the script makes from garbage. Each prints a line that ends with `passed`.
 const CHECKS: &str = include_str!("export_cycles_checks.py");

@@ -130,7 +130,7 @@ impl Profile {
         Some(self.text(label.second))
     }
 
-    /// Returns the sums of the four values by device.
+    /// Returns, by device, the sums of each of the four values over all samples of the device.
     fn sums(&self) -> BTreeMap<String, [i64; 4]> {
         let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
         for sample in &self.sample {
@@ -210,7 +210,8 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
     [recorded].into_iter().chain(samples).chain(made).collect()
 }
 
-/// Returns the totals of `top` and `peak` for each device: blocks and requested bytes, in total and at the peak.
+/// Returns four numbers for each device: the blocks and the requested bytes of the whole file, as `top` reports them, and those
+/// at the peak, as `peak` reports them.
 fn reported(file: &Path) -> BTreeMap<String, [i64; 4]> {
     let mut reported: BTreeMap<String, [i64; 4]> = BTreeMap::new();
     for (verb, place) in [(&["top", "--by", "stack"][..], 0), (&["peak"], 2)] {

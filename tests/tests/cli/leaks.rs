@@ -278,7 +278,8 @@ fn buffers_of_one_step_and_caches_that_fill_once_are_no_leaks() {
     let ended = leaks(&[&file, "--by", "stack", "--per", "step"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.first_line().starts_with("nothing leaks"), "{ended:?}");
-    // The cache fills during the first twenty steps, the first of which is before the first mark.
+    // The cache grows in each of the first twenty steps. The first of them is before the first mark, so nineteen of the marked
+    // steps left something.
     assert!(
         ended.text.contains("What each step left behind: 19 of 199 left something, median 0 B"),
         "{ended:?}"

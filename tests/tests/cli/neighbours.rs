@@ -50,8 +50,8 @@ const VERBS: [(&str, &[&str], &[&str]); 10] = [
     ("simulate", &[], &["workload.jsonl"]),
 ];
 
-/// Verbs and files with a more specific error, which explains how to make an operator trace, and which verb reads categories
-/// without an operator trace.
+/// Verbs with a kind of file for which the error is more specific: it explains how to make an operator trace, and which verb
+/// reports categories without one.
 const SPECIFIC_ERRORS: [(&str, &str); 3] =
     [("modules", "snapshot.pickle"), ("modules", "snapshot.json"), ("modules", "run.memtrack")];
 

@@ -40,7 +40,7 @@ impl Drop for Tensor {
     }
 }
 
-/// Runs two training steps of one weight of 64 KiB, whose optimizer keeps a moment of the same size.
+/// Runs two training steps of a model with one weight of 64 KiB. The optimizer's state for the weight has the same size.
 fn train() {
     let weight = Tensor::new(1, 64);
     operators::parameters("net", [("weight", &weight)]);
@@ -114,7 +114,7 @@ fn every_verb_reports_the_purpose_of_a_recordings_memory() {
         ("parameter", 64),
         ("input", 16),
     ];
-    // The recording, and the same recording converted to a PyTorch snapshot.
+    // Reports are checked for the recording, and for the same recording converted to a PyTorch snapshot.
     run(&["convert", "run.memtrack", "run.pickle"], folder);
     for file in ["run.memtrack", "run.pickle"] {
         let top = json(&["top", "--by", "category", "--json", file], folder);
@@ -131,7 +131,7 @@ fn every_verb_reports_the_purpose_of_a_recordings_memory() {
             );
         }
     }
-    // The recording, and its operator trace in a separate file.
+    // Reports on the recording agree with reports on its operator trace, which is in a separate file.
     let of = |file| json(&["categories", "--at", "peak", "--json", file], folder);
     let (mut of_recording, of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
     assert!(of_recording.to_string().contains("OPTIMIZER_STATE"), "{of_recording}");

@@ -184,7 +184,7 @@ fn programs_that_cannot_be_run_give_one_line_and_the_shells_exit_code() {
     write("musl", &elf, 0o755);
     write("orphan", b"#! /no/such/interpreter -x\nprint(1)\n", 0o755);
     write("from_windows", b"#!/bin/sh\r\necho 1\r\n", 0o755);
-    // A script without a `#!` line: neither the shell nor memtrack may guess its interpreter.
+    // A script without a `#!` line names no interpreter, and neither a shell nor memtrack may run it with a guessed one.
     write("text", b"echo 1\n", 0o755);
     let cases: [(&[&str], i32, &str); 11] = [
         (&["no-such-program"], 127, "not found"),

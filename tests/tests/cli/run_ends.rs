@@ -54,7 +54,7 @@ fn frees_by_exit_handlers_are_recorded() {
     assert_eq!(large.count(), 2);
 }
 
-/// The events that hooks have written are read even after the process has ended.
+/// Events that hooks wrote to shared memory are read by the collector even after their process has ended.
 #[test]
 fn a_killed_forked_child_loses_no_events() {
     const COUNT: usize = 15_000;
@@ -88,7 +88,7 @@ fn children_are_processes_of_one_recording() {
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork"]);
     assert!(output.status.success());
     assert_eq!(bench.files(), ["forked"]);
-    // If no process is chosen, a reader gets the program's.
+    // A reader that chooses no process gets the recording of the process that `memtrack run` started.
     assert_work(&bench.path("forked"), true);
     let processes = load_each(&bench.path("forked"));
     assert_eq!(processes.len(), 2, "a child in which nothing happens is not listed: {processes:?}");

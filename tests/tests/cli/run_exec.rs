@@ -11,7 +11,7 @@ const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 #[test]
 fn the_program_has_the_commands_process_id_and_no_children() {
     let bench = Bench::new();
-    // The shell reads the file itself, without starting a program.
+    // The shell's builtin `read` reads the file, so that the shell itself has no children.
     let script = "read -r children < /proc/$$/task/$$/children; echo \"$$ [$children]\"; exit 7";
     let mut command = bench.command();
     command.args(["--exec", "--host", "-o", "run", "--", "sh", "-c", script]);
@@ -30,7 +30,7 @@ fn the_program_has_the_commands_process_id_and_no_children() {
     let processes = load_each(&bench.path("run"));
     let (row, snapshot) = processes.last().unwrap();
     assert_eq!((row.pid, row.is_first, snapshot.meta.complete), (process, true, true));
-    // Linux keeps the exit code for other processes since version 6.15.
+    // Since Linux 6.15, a process other than the parent can query the exit code; on older kernels it is unknown.
     assert!(matches!(row.end, ProcessEnd::Code(7) | ProcessEnd::Ended), "{row:?}");
 }
 
@@ -51,7 +51,7 @@ fn a_program_that_cannot_be_run_is_an_error_and_leaves_no_process() {
     let broken = bench.path("broken");
     fs::write(&broken, "\x7fELF is not all of it").unwrap();
     fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-    // Returns only when no process has standard error open any more.
+    // This call returns only when no process has the standard error open any more, so it shows that no process is left.
     let output = bench.run(&["--exec", "-o", "run", "--", "./broken"]);
     assert_eq!(output.status.code(), Some(126), "{}", stderr_text(&output));
     assert_eq!(stderr_text(&output).lines().count(), 1, "{}", stderr_text(&output));

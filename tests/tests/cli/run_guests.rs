@@ -60,7 +60,8 @@ fn a_program_without_room_for_the_library_runs_without_it() {
         let processes = load_each(&bench.path(&name));
         assert!(processes.iter().all(|(row, _)| row.name() != "ls"), "{processes:?}");
     }
-    // `execl` starts the program with the library, and the library in the program counts the program.
+    // `execl` starts `ls` with memtrack's library in spite of the small limit. The library in `ls` does not record, but counts
+    // `ls` among the programs that are not recorded.
     const SOURCE: &str = "#include <sys/resource.h>\n#include <unistd.h>\nint main(void) {
     struct rlimit limit = {200000000, 200000000};\n    setrlimit(RLIMIT_AS, &limit);\n    execl(\"/bin/ls\", \"ls\", \"/\", NULL);\n}\n";
     compile_c(bench.folder.path(), SOURCE, &["-o", "limits_itself"]);

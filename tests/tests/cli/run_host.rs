@@ -113,7 +113,8 @@ fn programs_beyond_the_limit_are_counted() {
 
 const NAMES: &str = include_str!("../../src/c/heap_names.c");
 
-/// Builds `heap_names`, linked with the library that is built from the same source with this definition.
+/// Builds `heap_names`. With `library`, a compiler option that defines a macro, the program is linked with a library that is
+/// built from the same source with this option.
 fn heap_names(library: Option<&str>) -> Bench {
     let bench = Bench::new();
     let folder = bench.folder.path();
@@ -146,14 +147,14 @@ fn calls_by_the_c_librarys_own_names_are_recorded() {
     assert_eq!(kept_by_heap_names(&bench, "libc"), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// The library's functions call `free`, which is recorded too.
+/// The library's functions that free a block of a given size call `free`, which memtrack hooks too.
 #[test]
 fn frees_with_a_size_are_recorded_once() {
     let bench = heap_names(Some("-DSIZED"));
     assert_eq!(kept_by_heap_names(&bench, "sized"), [1]);
 }
 
-/// The library's `malloc` calls `__libc_malloc`.
+/// The library's `malloc` calls the C library's allocator by its other name, `__libc_malloc`.
 #[test]
 fn blocks_of_an_allocator_that_wraps_the_c_librarys_are_recorded_once() {
     let bench = heap_names(Some("-DWRAPPER"));
@@ -373,7 +374,8 @@ mod programs_behave_the_same_while_their_heap_is_recorded {
         let output = bench.run(&[&["--host", "-o", "heap", "--"], program].concat());
         assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", stderr_text(&output));
         assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", stderr_text(&output));
-        // A script starts other programs: at least one process has a heap, and nothing was lost.
+        // The program may be a script, which starts other programs: a heap was recorded in at least one process, and no data
+        // was lost.
         let has_heap = |snapshot: &Snapshot| snapshot.devices.iter().any(|counts| counts.allocations > 0);
         assert!(load_each(&bench.path("heap")).iter().any(|(_, snapshot)| has_heap(snapshot)), "{program:?}");
         let report = load(&bench.path("heap")).1;

@@ -20,7 +20,7 @@ fn threads_allocate_after_libraries_were_loaded() {
     for number in 0..120 {
         fs::copy(folder.join("library.so"), folder.join(format!("copy{number}.so"))).unwrap();
     }
-    // Before the fix, about one run in three failed.
+    // The error that this test checks for made about one run in three fail.
     for _ in 0..4 {
         let recording = ["--host", "--force", "-o", "recording", "--", "./new_libraries", "."];
         let output = ends_well(bench.command().args(recording));

@@ -33,7 +33,7 @@ fn answer(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Returns the peak on device 0, in an answer's list of devices.
+/// Returns the peak bytes of device 0 in the list of devices of a JSON answer, or 0 if the list lacks the device.
 fn device_peak(devices: &Value) -> u64 {
     let device = devices.as_array().unwrap().iter().find(|device| device["device"]["number"] == 0);
     device.map_or(0, |device| device["peak_bytes"].as_u64().unwrap())
@@ -130,7 +130,7 @@ fn a_cut_run_is_reported_by_every_verb() {
     let bench = Bench::new();
     assert!(bench.run(&["-o", "run", "--", PLAIN, "fork"]).status.success());
     let whole = fs::read(bench.path("run")).unwrap();
-    // Without the end mark, and in the middle; and damaged.
+    // Three files: cut off before the end mark, cut off in the middle, and with a changed byte.
     let mut damaged = whole.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 0x41;

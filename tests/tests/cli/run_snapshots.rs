@@ -62,7 +62,8 @@ fn repeated_out_of_memory_keeps_the_first_snapshot_and_the_newest_seven() {
     };
     let left_out = count(';', " times before there was no time for one");
     assert!(left_out > 0, "the twenty at once were too many: {text}");
-    // The program ends a little later than the last snapshot is written.
+    // The program continues for a while after the last snapshot was written. Out-of-memory errors during that time are counted
+    // in a separate message.
     let later =
         text.split("memtrack: memory ran out ").nth(1).map_or(0, |rest| match rest.split(' ').next() {
             Some("once") => 1,
@@ -233,7 +234,7 @@ fn every_verb_reads_every_snapshot() {
         }
     }
 
-    // Including the files that were just converted.
+    // These pickles include the files that were converted above.
     let pickles: Vec<_> = bench.files().into_iter().filter(|name| name.ends_with(".pickle")).collect();
     assert_eq!(pickles.len(), 3 + FILES.len());
     for name in &pickles {

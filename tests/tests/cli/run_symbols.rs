@@ -31,7 +31,8 @@ fn verb(bench: &Bench, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the line of the user's code that allocates the most, with the function that it called.
+/// Returns the line of the user's code that allocates the most bytes, followed by the name of the function that this line
+/// calls.
 fn first_line(bench: &Bench, file: &str, arguments: &[&str]) -> String {
     let json = verb(bench, &[&["top", file, "--by", "line", "--json"], arguments].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -9,7 +9,7 @@ use std::process::Output;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
-/// Records into `same` until the file `end` exists.
+/// Arguments of `memtrack run` that record into `same`. The program runs until the file `end` exists.
 const ARGUMENTS: [&str; 7] = ["--force", "-o", "same", "--", PLAIN, "work_until", "end"];
 
 /// Returns the path of the recording, as the command prints it.

@@ -80,7 +80,7 @@ fn unknown_fields_and_settings_are_ignored_with_a_warning() {
         r#"{"op":"config","total_bytes":33554432,"capacity":1,"settings":"expandable_segments_reserve:40X"}"#
             .to_owned();
     input += "\n{\"op\":\"alloc\",\"id\":1,\"size\":1,\"strem\":3}\n";
-    // The format allows a device here, although it has no effect.
+    // `delete_pool` may contain a device. It has no effect, but causes no warning.
     input += "{\"op\":\"begin_pool\",\"pool\":1}\n{\"op\":\"end_pool\",\"pool\":1}\n";
     input += "{\"op\":\"delete_pool\",\"pool\":1,\"device\":0}\n";
     let output = simulate(&["-"], &input);

@@ -76,7 +76,7 @@ fn scrubbed_segments_compare_the_same() {
     let (plain, _) = compare(&[]);
     let (hidden, hints) = compare(&["--scrub"]);
     assert!(plain.contains("train.py") && !hidden.contains("train.py"), "{hidden}");
-    // Everything except the frames' names: addresses, kinds and bytes.
+    // Returns what remains of each line without the names of its frames: addresses, kinds and bytes.
     let rest = |text: &str| -> Vec<String> {
         let kept =
             |line: &str| line.split(';').take(4).chain(line.rsplit(' ').next()).collect::<Vec<_>>().join(" ");

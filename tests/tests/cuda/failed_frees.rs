@@ -11,7 +11,8 @@ use std::ffi::c_void;
 const SIZE: usize = 2 << 20;
 const FAILED: Answer = Err(700);
 
-/// `FAILING` names the failing function; `of a pool` is the free of a segment in which a pool reported blocks.
+/// The environment variable `FAILING` names the function that fails. The name `of a pool` stands for the free of a segment in
+/// which a pool reported blocks.
 #[test]
 #[ignore = "is run by the test below"]
 fn failed_free() {
@@ -94,8 +95,8 @@ fn failed_free() {
     memtrack_core::stop();
 }
 
-/// Returns the numbers of pools, opened handles and opened bytes in the newest reading; opened memory belongs to another
-/// process.
+/// Returns three numbers of the newest driver reading: pools that the program created, opened handles of other processes'
+/// memory, and the bytes of that memory.
 fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
     let last = snapshot.driver.iter().find(|reading| reading.moment == ReadingMoment::Last);
     let last = last.expect("a snapshot takes one");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SIZE: usize = 2 << 20;
 const DEVICE: DeviceId = DeviceId(0);
-/// The size of the block that the child allocates and frees, and of the block that it keeps.
+/// The sizes of the block that the child allocates and frees, and of the block that it does not free.
 const FREED_IN_CHILD: usize = 222_222;
 const KEPT_IN_CHILD: usize = 123_456;
 const FORKS: u32 = 100;
@@ -50,8 +50,8 @@ impl Functions {
         self.0[index]
     }
 
-    /// Creates a pool, opens `shared` as another process would, maps memory, and frees everything except one block of the pool,
-    /// which is returned.
+    /// Creates a pool with one block, opens `shared` as another process would, and maps memory. Frees everything except the
+    /// block, and returns the block's address.
     fn round(&self, shared: u64, bytes: usize) -> u64 {
         let properties = client::properties(0);
         let properties = properties.as_ptr().cast::<c_void>();

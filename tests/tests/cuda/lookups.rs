@@ -89,7 +89,8 @@ fn nested() {
     memtrack_core::stop();
 }
 
-/// The driver is opened after the recording began. Frees of blocks that were allocated before a session are unknown.
+/// The driver is opened after the recording began. Blocks that were allocated before a recording are unknown to it, and their
+/// frees are only counted.
 #[test]
 #[ignore = "is run by the test below"]
 fn late() {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use memtrack_tests::{alone, mock_cuda, nested, time};
 
-/// The driver's library, opened by name as cudarc opens it.
+/// The handle of the driver's library, which is opened by name, as cudarc opens it.
 struct Driver(usize);
 
 type Result<T = ()> = std::result::Result<T, i32>;

@@ -9,7 +9,7 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 const DEVICE: DeviceId = DeviceId(0);
 const SEGMENT: u64 = 20 << 20;
 
-/// A segment that a pool reports in addition to the driver, as memtrack's allocator does, counts once.
+/// A segment that is reported twice, by the driver's hook and by a pool such as memtrack's allocator, counts once.
 #[test]
 #[ignore = "is run by the test below"]
 fn segments() {

@@ -37,7 +37,8 @@ fn the_recording_has_every_event_after_every_kind_of_exit() {
         for how in [how.to_owned(), format!("stream_{how}")] {
             let (snapshot, complete, ended_with, stderr) = ended(&how);
             assert_eq!(ended_with, code, "{how}: {stderr}");
-            // After an abort, a stream is reported as incomplete, but has every event: the earlier panic wrote them.
+            // After an abort, the file of a stream is reported as incomplete. It still has every event, because the panic
+            // before the abort wrote them.
             assert_eq!(complete, how != "stream_abort", "{how}");
             let device = replay(&snapshot, DeviceId(0));
             assert_eq!(device.live.len(), 5000, "{how}");
@@ -157,7 +158,7 @@ fn a_second_session_starts_without_live_blocks() {
     run_well(CHILD, &["restart"], Path::new("."));
 }
 
-/// Starts and stops monitors in this test program, which has no event source.
+/// Starts and stops monitors in this test program, in which nothing reports events to the recorder.
 fn monitors(options: &Options) {
     for _ in 0..3 {
         memtrack_core::start_monitor_with(options).expect("nothing is streamed");

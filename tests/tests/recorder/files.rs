@@ -71,7 +71,8 @@ fn only_the_first_caught_panic_waits_a_second_for_a_stalled_disk() {
     let text = String::from_utf8(output.stdout).unwrap();
     let times_ms: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
     let (first, others) = times_ms.split_first().unwrap();
-    // The first panic waits for the full time, or nothing was stalled. If the other panics waited too, none could be faster.
+    // The first panic must wait for the full second: otherwise the disk was not stalled, and the test shows nothing. If each of
+    // the other panics waited too, none of them would be faster than that.
     assert!(*first >= 1000 && others.iter().any(|time| *time < 1000), "{times_ms:?} ms");
 }
 
@@ -116,7 +117,7 @@ fn every_message_is_printed_by_one_function() {
             let code = code.take_while(|line| !line.starts_with("#[cfg(test)]"));
             let direct: Vec<&str> =
                 code.filter(|line| printers.iter().any(|printer| line.contains(printer))).collect();
-            // libtest captures only the output of the print macros.
+            // These two files print on behalf of tests. They use the print macros, because libtest captures no other output.
             let of_tests =
                 ["testing/limits.rs", "accounts/printing.rs"].iter().any(|file| path.ends_with(file));
             let may_print = path.ends_with("message.rs") || of_tests;

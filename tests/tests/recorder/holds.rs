@@ -13,7 +13,8 @@ use std::time::Instant;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario whose output depends on its recording's halfway point, and repeats a run that was delayed there.
+/// Runs a scenario whose output depends on the halfway point of its recording. If the scenario exits with `DELAYED`, because it
+/// was too slow at that point, it is run again with pauses that are twice as long.
 fn run_in_halves(arguments: &[&str], folder: &Path) -> Output {
     let start = Instant::now();
     let mut pause_ms = 400;

@@ -52,7 +52,8 @@ fn a_program_that_handles_out_of_memory_continues_and_missing_events_are_reporte
     for size in ["100", "3000", "100000"] {
         let output = run_well(CHILD, &["out_of_memory", size, "run.memtrack"], folder.path());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        // With larger blocks, the program's allocation may fail while memtrack can still allocate.
+        // The message is certain only for the smallest blocks: an allocation of a larger block may fail while memtrack itself
+        // can still allocate.
         assert!(stderr.contains("memory ran out") || size != "100", "{stderr}");
     }
 }

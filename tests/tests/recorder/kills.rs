@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 /// The number of concurrent children. Each child runs for its random time, whatever its share of the processors.
 const AT_ONCE: usize = 10;
-/// The same value as in the child.
+/// The interval at which a child stores its progress: the value of the constant `MOMENT` of the program `recorder_child`.
 const MOMENT: Duration = Duration::from_millis(50);
 /// The documented delay, plus the delay that ten concurrent programs add.
 const DELAY: Duration = Duration::from_millis(500 + 1500);
@@ -24,7 +24,8 @@ const DELAY: Duration = Duration::from_millis(500 + 1500);
 /// The number of threads of a child; each thread uses a separate device.
 const THREADS: u64 = 3;
 const CHUNK_EVENTS: u64 = 4096;
-/// The number of chunks that may wait to be written: without a bound, and with the bound below.
+/// The number of chunks that may wait to be written: first for a file of unlimited size, then for a recording that is limited
+/// to `PARTS_BYTES`.
 const MAX_WAITING: u64 = 64;
 const MOST_WAITING_OF_PARTS: u64 = 3;
 const PARTS_BYTES: &str = "4000000";
@@ -42,7 +43,7 @@ fn end_one(number: usize, is_idle: bool) {
     let folder = tempfile::tempdir().unwrap();
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let after = pseudorandom(number, 3500);
-    // Every second round of `WAYS` streams in parts.
+    // The rounds through all `WAYS` alternate between a single file and a recording in several parts.
     let max_bytes = if (number / WAYS.len()).is_multiple_of(2) { "0" } else { PARTS_BYTES };
     let how = if way == "signal" { "kill" } else { way };
     let in_child = if way == "signal" { 60_000 } else { after };

@@ -159,8 +159,8 @@ fn a_million_events_of_blocks_passed_around_replay_without_an_error() {
     replayed.assert_blocks_of(snapshot, DEVICE);
 }
 
-/// With stacks and many live blocks. Each snapshot must be consistent at one moment: its blocks are exactly those that its events
-/// leave live.
+/// Records with stacks and many live blocks. Each snapshot must be consistent in itself: its blocks are exactly those that its
+/// events leave live.
 #[test]
 fn a_snapshot_taken_while_threads_run_is_consistent() {
     alone!();
@@ -184,7 +184,8 @@ fn a_snapshot_taken_while_threads_run_is_consistent() {
     replay(recording.snapshot(), DEVICE).assert_blocks_of(recording.snapshot(), DEVICE);
 }
 
-/// With a bounded ring: dropped and kept events always add up to the number of recorded events at one moment.
+/// Records into a ring of bounded size. In every snapshot, the numbers of dropped and of kept events add up to the number of
+/// events that were recorded when the snapshot was taken.
 #[test]
 fn a_bounded_snapshot_taken_while_threads_run_counts_dropped_events() {
     const BOUND: u64 = 1000;

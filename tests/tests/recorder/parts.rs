@@ -14,7 +14,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-/// The constants have the same values as in the child.
+/// A block is freed after this many further allocations, except every block whose number is a multiple of `KEPT_EVERY`. Both
+/// values are those of `LIVES` and `STAYS` in the program `recorder_child`.
 const LIVE_BLOCKS: u64 = 50;
 const KEPT_EVERY: u64 = 997;
 
@@ -23,7 +24,8 @@ fn sizes(folder: &Path) -> BTreeMap<String, u64> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
-/// Returns a device's live blocks after block `newest` was allocated and, if `freed`, the block then due was freed.
+/// Returns the numbers of a device's live blocks after block `newest` was allocated. With `freed`, the block that is freed
+/// after this allocation has already been freed.
 fn live_after(newest: u64, freed: bool) -> BTreeSet<u64> {
     let oldest = (newest + u64::from(freed)).saturating_sub(LIVE_BLOCKS);
     (1..=newest).filter(|number| number % KEPT_EVERY == 0 || *number >= oldest).collect()
@@ -40,7 +42,7 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
     assert!(!recorded_all || newest == 25_000, "{newest}");
     let is_free = |event: &memtrack_core::event::Event| event.action == Action::Free;
     let last_is_free = events.last().is_some_and(is_free);
-    // A block that is kept is not freed when it is due.
+    // Whether the block that would be freed after the newest allocation is one that is never freed.
     let due_stays = newest > LIVE_BLOCKS && (newest - LIVE_BLOCKS).is_multiple_of(KEPT_EVERY);
     let live: BTreeSet<u64> = snapshot
         .blocks

@@ -59,14 +59,14 @@ fn op(name: &str, inputs: &[&Tensor], mib: u64) -> Tensor {
     made
 }
 
-/// The parts of the advice that a program follows.
+/// Which parts of the advice a program follows.
 #[derive(Clone, Copy, Default)]
 struct Follows {
-    /// The table is created right before its use.
+    /// Whether the table is created only right before its use.
     early: bool,
-    /// The batch is dropped once it is encoded.
+    /// Whether the batch is dropped as soon as it is encoded.
     late: bool,
-    /// The residual is on the host while it is unused.
+    /// Whether the residual is moved to the host while it is unused.
     idle: bool,
 }
 
@@ -114,7 +114,7 @@ fn a_program_that_follows_the_advice_has_the_predicted_peak() {
     alone!();
     let recording = program(Follows::default());
     let first_advice = advice(&recording);
-    // Table, batch, hidden, residual, normalized and widened.
+    // The sizes, in this order, of the table, the batch, and the outputs `hidden`, `residual`, `normal` and `wide`.
     assert_eq!(first_advice.peak_bytes, (32 + 8 + 64 + 24 + 1 + 128) * MIB, "{first_advice}");
     let changes = [
         (Kind::Early, "make_table", None, 32, Follows { early: true, ..Follows::default() }),

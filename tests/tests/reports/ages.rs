@@ -82,7 +82,8 @@ fn blocks_that_were_live_halfway_and_were_freed_have_no_row() {
 fn blocks_older_than_the_trace_are_at_least_as_old_as_the_trace() {
     let mut snapshot = steps();
     let (remembered, freed) = (snapshot.stacks.push(&[0x4000]), snapshot.stacks.push(&[0x5000]));
-    // The recorder knows when a block that is live at the end was allocated, but not when a freed one was.
+    // Two blocks are older than the trace. The time of the allocation is known for the block that is live at the end, but not
+    // for the one that is freed.
     let block = live(&Event { stack: remembered, ..event(40, Action::Alloc, 8 << 20, 50_000) });
     snapshot.blocks = vec![LiveBlock { ticks: 40, ..block }];
     snapshot.events.push(&Event { stack: freed, ..event(1020, Action::Free, 9 << 20, 70_000) });

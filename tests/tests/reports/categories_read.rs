@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The compared amount, and the part of it that has the same category as in PyTorch.
+/// A number of bytes or blocks that were compared, and how many of them have the same category as in PyTorch.
 #[derive(Clone, Copy, Default)]
 struct Agreement {
     right: u64,
@@ -40,7 +40,7 @@ impl Agreement {
     }
 }
 
-/// The agreement on a program.
+/// How far the inferred categories of a program agree with PyTorch's, by several measures.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     bytes_at_peak: Agreement,
@@ -60,7 +60,7 @@ impl Measured {
     }
 }
 
-/// Bytes by PyTorch's category and the inferred one; memory without a category in PyTorch has an index, too.
+/// The bytes for each pair of indices: of PyTorch's category, and of the inferred category. "Unknown" has an index too.
 type Confusion = HashMap<(usize, usize), u64>;
 
 /// Compares the inferred categories of a profile's snapshot with those in the file; `before` contains PyTorch's categories of

@@ -137,7 +137,8 @@ fn a_free_that_carries_the_stack_of_the_allocation_names_its_line() {
     let folder = save(&with_allocation_stacks(8));
     let found = rows(folder.path(), &["top", "--at", "peak", "--by", "line", "a.json"]);
     assert_eq!(found[..2], owned(&[("allocated before the first event", 1024), ("train.py:7 load", 512)]));
-    // A few lines are not enough to decide: each may free the blocks that it allocated.
+    // Frees on only seven lines do not show that the events carry the stacks of allocations: each of these lines may really
+    // free the blocks that it allocated.
     let folder = save(&with_allocation_stacks(7));
     let found = rows(folder.path(), &["top", "--at", "peak", "--by", "line", "a.json"]);
     assert_eq!(found[0], ("allocated before the first event".into(), 1536));

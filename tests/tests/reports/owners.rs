@@ -155,12 +155,12 @@ fn the_largest_group_of_a_summary_is_the_line_that_top_ranks_first() {
     let top = frame("<module>", "/home/kim/proj/train.py", 9);
     let stack =
         |called: &str, line: u32| vec![frame(called, "??", 0), frame("forward", MODEL, line), top.clone()];
-    // The first stack has the most bytes, but another line has more in two stacks.
+    // The first stack has the most bytes of all stacks. The next two stacks are of one line, which has more bytes in total.
     let stacks = [
         (900, stack("at::_ops::exp::call(at::Tensor const&)", 14)),
         (700, stack("at::_ops::mul_Tensor::call(at::Tensor const&)", 36)),
         (500, stack("at::_ops::exp::call(at::Tensor const&)", 36)),
-        // This line allocates most of its bytes itself.
+        // This line allocates most of its bytes directly, and the rest in a function that it calls.
         (300, vec![frame("main", "/home/kim/proj/leak.c", 12), top.clone()]),
         (200, vec![frame("_IO_puts", "??", 0), frame("main", "/home/kim/proj/leak.c", 12), top.clone()]),
     ];

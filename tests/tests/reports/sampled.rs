@@ -19,11 +19,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const HOST: DeviceId = DeviceId::HOST;
-/// Blocks below this size are sampled, with an interval of 4 KiB (the header's) or 8 KiB (class 5).
+/// Blocks below this size are sampled. The mean interval is 4 KiB (the value in the recording's header) for one half of them,
+/// and 8 KiB (interval class 5) for the others.
 const THRESHOLD: u64 = 4096;
 
-/// Returns a sampled heap that covers every fate of a block: it is freed or stays live, its allocation or its free is lost, or
-/// its address is reused while it is live.
+/// Returns a sampled heap with every kind of block: freed or live at the end, with a lost allocation or a lost free, and with
+/// an address that is reused although the block was not freed.
 fn recording() -> Snapshot {
     recorded(true)
 }
@@ -107,7 +108,8 @@ fn pytorch_snapshots_contain_weighted_samples_and_no_overlapping_blocks() {
     for block in file.blocks.iter().filter(|block| !seen.contains(&block.address)) {
         older.push((block.address, block.size_bytes));
     }
-    // Several lost allocations at one address happened at different times.
+    // Blocks at the same address whose allocations were lost were not live at the same time, so only one of them is live at the
+    // start.
     older.sort_unstable();
     older.dedup_by_key(|block| block.0);
     open.extend(older);
@@ -226,7 +228,7 @@ fn a_summary_shows_the_exact_count_of_live_bytes() {
     }
     assert!(!page.contains("Fragmentation") && !page.contains("segment"), "{page}");
 
-    // An estimated peak may be below the counted live bytes.
+    // If the estimated peak is below the counted live bytes, the counted bytes are reported as the peak.
     recording.devices[0].freed_bytes = 0;
     let path = saved(&folder, "b.memtrack", &recording);
     let value = &json(&["summary"], &path)["devices"][0];
@@ -636,7 +638,8 @@ fn completely_recorded_blocks_carry_no_mark() {
     for verb in ["top", "summary", "peak"] {
         assert!(!text(&[verb], &path).contains('~'), "{}", text(&[verb], &path));
     }
-    // No small block was sampled: the row is as recorded, but the sums are incomplete.
+    // Small blocks were counted, but none of them was sampled. The row is exact for the recorded block, and the reported sums
+    // lack the small blocks.
     recording.devices[0].allocated_bytes += 3_000;
     recording.devices[0].allocations += 30;
     let path = saved(&folder, "more.memtrack", &recording);

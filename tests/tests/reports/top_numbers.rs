@@ -148,7 +148,8 @@ fn a_block_stops_counting_when_its_free_is_requested() {
     snapshot.blocks = vec![live(&event(30, Action::Alloc, 0x2000, 90))];
     let peak = Peak::of(&snapshot, HOST, &lifetimes(&snapshot, HOST));
     assert_eq!((peak.bytes, peak.row), (100, Some(0)));
-    // The free of this block is still pending at the end. It was requested before the window, so the block is not live in it.
+    // The free of this block was requested before the window and is still pending at the end, so the block is never live within
+    // the window.
     snapshot.blocks.push(LiveBlock { pending_free: true, ..live(&event(1, Action::Alloc, 0x7000, 5000)) });
     assert_eq!(Peak::of(&snapshot, HOST, &lifetimes(&snapshot, HOST)).bytes, 100);
 }
@@ -165,13 +166,14 @@ fn sampled_blocks_represent_others_and_are_marked() {
     let report = rank(&snapshot, By::Operator);
     // 1 / (1 − e^(−0.1)) = 10.508 blocks of 100 bytes.
     assert_eq!(numbers(&report.rows[1]), ("(unattributed)", 1051, 1051, 11, 100));
-    // Every block of the other row was recorded.
+    // The other row is exact, because every block in it was recorded.
     assert!(report.rows[1].estimated && !report.rows[0].estimated && report.totals.estimated);
     assert_eq!(report.peak.bytes, 6051);
     let text = report.to_string();
     // A single sample gives only an upper bound.
     assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains(" 4.9 KiB"), "{text}");
-    // A separate line states how much any row may lack, since every block of the other row was recorded.
+    // The row of recorded blocks has no error. Instead, a separate line states how many bytes of blocks that were not sampled
+    // any row may lack.
     assert!(text.contains("annotated 4.9 KiB (82.6 %), named from stacks < 3.0 KiB, "), "{text}");
     assert!(text.contains("Rows with less than 3.1 KiB in such blocks may be missing"), "{text}");
     let json = &report.to_json()["rows"][1];

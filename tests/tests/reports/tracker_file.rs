@@ -60,7 +60,8 @@ fn python_and_memtrack_load_each_others_long_runs() {
         if index % 1000 == 0 {
             stats.mark(&format!("step {index}"));
         }
-        // Names of every length class, all with a non-ASCII character.
+        // Names in both lengths for which pickle has separate encodings (up to 255 bytes, and more), all with a non-ASCII
+        // character.
         let name = format!("{}.forward.mül.Tensor_{}", "layer.".repeat(index as usize % 60), index / 2);
         stats.push(&name, f64::from(index) / 3.0, f64::from(index), 1e300);
     }

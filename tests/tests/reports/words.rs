@@ -88,7 +88,8 @@ fn a_replay_counts_requests_alike_in_text_and_json() {
     assert!(text.contains("Device 0: 120 requests replayed"), "{text}");
     assert!(text.contains("20 blocks (13.7 KiB) allocated before the first event"), "{text}");
     assert_eq!((&device["requests"], &device["existing_blocks"]), (&120.into(), &20.into()));
-    // The pool of small blocks reserves 2 MiB at once: the older blocks do not fit.
+    // Small blocks need a segment of 2 MiB, but the device has only 1 MiB: the replay fails at the blocks that are older than
+    // the trace, before its first request.
     assert!(text.contains("the start"), "{text}");
     assert_eq!(device["settings"][0]["fails_at_request"], 0);
 }

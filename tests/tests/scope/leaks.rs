@@ -244,7 +244,7 @@ fn diff_names_the_line_that_leaks_only_in_the_faulty_service() {
             .find(|row| row.starts_with(&format!(" leaks.rs:{line} Service::open_session ")))
             .expect(&text);
         assert!(grown.contains(" grew ") || grown.contains(" new "), "{text}");
-        // With few samples, the growth has an error, or is only a range.
+        // An estimated growth has an error or is a range. Only an exact growth is compared with the true bytes.
         if !["±", " to "].iter().any(|estimate| grown.contains(estimate)) {
             let truth = memtrack_core::analysis::units::human_bytes(leaking.1 * SESSION as u64);
             assert!(grown.contains(&format!("+{truth}")), "{truth}: {text}");

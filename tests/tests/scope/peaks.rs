@@ -61,7 +61,8 @@ fn peak_of(snapshot: &Snapshot) -> Peak {
     Peak::of(snapshot, HOST, &lifetimes(snapshot, HOST))
 }
 
-/// Asserts that the interval of the peak contains the true peak, and lies between these multiples of the true peak.
+/// Asserts that the interval of the peak contains the true peak, and that its bounds are between `least` and `most` times the
+/// true peak.
 fn assert_near(snapshot: &Snapshot, truth: &Truth, [least, most]: [f64; 2]) {
     let (found, mark) = (peak_of(snapshot), snapshot.counted_peak);
     let (low, high, truth) = (found.error.low, found.error.high, truth.peak());
@@ -108,7 +109,7 @@ fn blocks_of_many_threads_are_counted_together() {
     let recording = memtrack_core::stop();
     let found = peak_of(recording.snapshot());
     let (low, high) = (found.error.low, found.error.high);
-    // The true peak does not include the vectors of the blocks.
+    // The true peak, as the test counts it, does not include the vectors that contain the blocks.
     let lists = (6 * size_of::<Vec<u8>>() * MAX_BLOCKS) as f64;
     assert!(
         low >= 0.9 * truth.peak() && low <= truth.peak() + lists + 50_000.0,

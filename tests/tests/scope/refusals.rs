@@ -71,7 +71,7 @@ fn without_line_numbers(text: &str) -> String {
             };
         }
         if line.starts_with(|first: char| first.is_ascii_lowercase()) {
-            // A note begins; it belongs to the case unless the location that follows is elsewhere.
+            // A note begins. It is taken as a part of the case until a line with a location in another file follows.
             in_case = true;
         }
         let digits = line.trim_start().bytes().take_while(u8::is_ascii_digit).count();

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Device memory of 1 KiB.
+/// An owner of 1 KiB of device memory at this address.
 struct Buffer(u64);
 
 impl Buffer {

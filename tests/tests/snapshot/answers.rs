@@ -86,7 +86,7 @@ fn a_summary_compares_stuck_pieces_and_reports_contradictions() {
         String::from_utf8(Command::new(memtrack()).arg("summary").arg(&path).output().unwrap().stdout)
             .unwrap()
     };
-    // The largest free block is a whole segment, and therefore not stuck.
+    // The largest free block fills a whole segment, which can be released, so its memory does not count as stuck.
     let segment = |address: u64, blocks: &[(u64, &str)]| {
         let mut end = address;
         let block = |&(size, state): &(u64, &str)| {

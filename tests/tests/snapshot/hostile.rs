@@ -23,7 +23,8 @@ fn with_odd_value(fill: &[u8], value: &[u8]) -> Vec<u8> {
 #[test]
 fn an_event_that_contains_itself_is_refused() {
     let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
-    // SETITEMS, and the instructions of the text protocols: DICT cannot create a self-reference, SETITEM can.
+    // The event is filled by SETITEMS. Of the instructions of the text protocols, which are tested afterwards, DICT cannot
+    // create a self-reference, but SETITEM can.
     assert!(read(&with_odd_value(b"u", b"}")).is_ok());
     for value in [&b"h\x01"[..], b"]h\x01a", b"(h\x01t", b"X\x01\0\0\0xh\x01\x86"] {
         let error = read(&with_odd_value(b"u", value)).unwrap_err();

@@ -72,7 +72,8 @@ fn an_oom_on_a_device_with_room_points_at_the_limit_of_the_process() {
     let advice = "the device had enough free memory: look for a limit of the process, such as \
                   torch.cuda.set_per_process_memory_fraction";
     assert!(summary(100 << 30).contains(advice), "{}", summary(100 << 30));
-    // The request, rounded to a power of two and placed in a segment, would not fit.
+    // With 100 MiB of free memory, a request of 64 MiB that is rounded up to a power of two and placed in a segment may not
+    // fit, so the advice is omitted.
     assert!(!summary(100 << 20).contains("limit of the process"), "{}", summary(100 << 20));
 }
 

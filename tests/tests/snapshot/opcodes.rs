@@ -152,7 +152,8 @@ fn addresses_above_2_to_the_63_are_written_as_negative_numbers() {
     assert_eq!((converted.events.address[0], converted.events.size_bytes[0]), (tagged, i64::MAX as u64));
 }
 
-/// Files with values that the viewer supports in no pickle: Python's own pickler would write them in the same way.
+/// Files with values that no pickle instruction known to the viewer can represent. Python's own pickler would write these
+/// values in the same way as memtrack.
 const UNSUPPORTED_BY_THE_VIEWER: [&str; 2] = ["int_bounds.pickle", "trace_unknown_action.pickle"];
 
 /// Rewrites the small snapshots in these folders, and asserts that the viewer supports the instructions.

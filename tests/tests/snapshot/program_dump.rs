@@ -145,7 +145,8 @@ fn a_dump_ranks_operators_modules_and_phases_like_the_recording() {
         let all = places.into_iter().flat_map(|by| [0, 1].map(|device| (by, DeviceId(device))));
         all.map(|(by, device)| {
             let mut ranking = top_with(&snapshot, &mut symbols, by, device, &TopOptions::default()).to_json();
-            // Stacks are not compared, because they contain source lines; totals are not, because a dump only has its events.
+            // Stacks are not compared, because they contain source lines. Totals are not compared, because a dump has totals of
+            // only the events that are in it.
             ranking["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["stacks"] = Value::Null);
             let peak = &ranking["peak"];
             json!([

@@ -176,7 +176,7 @@ fn name() -> impl Strategy<Value = String> {
 fn varied(base: Value) -> impl Strategy<Value = Value> {
     prop::collection::vec((name(), anything()), 0..4).prop_map(move |entries| {
         let mut object = base.clone();
-        // Another value in place of a list would be refused.
+        // The values of these keys are not replaced, because the reader would refuse the file.
         let is_free = |(key, _): &(String, Value)| !["action", "blocks", "frames"].contains(&key.as_str());
         for (key, value) in entries.into_iter().filter(is_free) {
             object[key] = value;

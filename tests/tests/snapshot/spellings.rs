@@ -41,7 +41,8 @@ impl Builder {
 
     fn memoize(&mut self) -> u32 {
         self.put(b"\x94");
-        // As in Python, the next slot is the number of slots: a slot that was set ahead is overwritten.
+        // As in Python, MEMOIZE stores the value in the slot whose number equals the count of used slots, and overwrites a
+        // value that was stored there earlier by number.
         let slot = self.slots.len() as u32;
         self.slots.insert(slot);
         slot
@@ -96,9 +97,9 @@ enum Spelling {
     Pair(u8, u8, bool),
     /// A new list of frames, with or without a memo slot, and the frames that are appended in a second batch.
     List(Vec<usize>, bool, Vec<usize>),
-    /// The latest list that has a memo slot.
+    /// A reference to the latest list that has a memo slot.
     PreviousList,
-    /// The event itself.
+    /// A reference to the event that contains the key.
     Itself,
 }
 

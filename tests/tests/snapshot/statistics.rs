@@ -22,7 +22,7 @@ fn derived(held: &HeldMemory) -> [(&'static str, u64); 9] {
         ("requested_bytes", held.requested + held.pending_requested),
         ("active", held.blocks + held.pending_blocks),
         ("active_bytes", held.active()),
-        // PyTorch does not count expandable segments here.
+        // PyTorch's number of segments does not include expandable segments.
         ("segment", held.segments - held.expandable),
         ("reserved_bytes", held.reserved),
         ("inactive_split", held.inactive_split_blocks),
@@ -52,7 +52,7 @@ fn snapshot_of<'a>(segments: impl IntoIterator<Item = &'a Value>) -> Snapshot {
     Snapshot::open_stream(text.as_bytes(), LoadOptions::default()).unwrap().snapshot
 }
 
-/// Returns the pairs of statistics and segments in a workload: from one line, or from two adjacent lines.
+/// Returns the statistics and the segments that a workload lists for the same moment: in one line, or in two adjacent lines.
 fn moments(lines: &[Value]) -> Vec<(&Value, &Value)> {
     let mut found = Vec::new();
     for (place, line) in lines.iter().enumerate() {

@@ -140,7 +140,7 @@ fn a_thread_counts_while_it_is_in_the_scope() {
 
 #[test]
 fn scopes_of_the_program_carry_the_test_to_threads() {
-    // Code as it is written for recordings: it passes its scope to its thread.
+    // A function as a recorded program may contain it: it passes its current scope to the thread that it starts.
     fn program() {
         let _op = scope::operator("matmul");
         let scope = scope::current();
