@@ -90,7 +90,7 @@ impl Slot {
 static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
 /// The number of open accounts. Locked while the switch is changed.
 static OPEN: Mutex<usize> = Mutex::new(0);
-/// The fork generation of the process that keeps accounts. A forked child keeps none.
+/// The fork generation of the process that keeps accounts. Its forked children keep none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The reason an account cannot be opened.

@@ -18,7 +18,7 @@ use memtrack_model::snapshot::{
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The state at the beginning of a session.
+/// The clock and the sums at the beginning of a session.
 #[derive(Clone, Copy)]
 pub(crate) struct Baseline {
     pub(crate) clock: (u64, u64),
@@ -26,7 +26,7 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    /// Returns the sums and the clock now.
+    /// Returns the current sums and clock reading.
     pub(crate) fn now() -> Self {
         Self { clock: clock::reading(), sums: std::array::from_fn(threads::sums) }
     }
@@ -66,13 +66,13 @@ enum RingEvents {
 }
 
 impl Recorder {
-    /// Returns everything recorded since `baseline`. The `last` snapshot of a session takes the events out of the ring,
-    /// so that a chunk and its copy need not exist at the same time.
+    /// Returns everything recorded since `baseline`. If this is the `last` snapshot of the session, moves the events
+    /// out of the ring, so that a chunk and its copy need not exist at the same time.
     pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
         self.collect(options, baseline, if last { RingEvents::Take } else { RingEvents::Copy })
     }
 
-    /// Returns a snapshot of the memory held now, without events, which takes little memory and time.
+    /// Returns a snapshot of the memory that is live now, without events. This takes little memory and time.
     pub(crate) fn snapshot_without_events(&self, options: &Options, baseline: &Baseline) -> Snapshot {
         self.collect(options, baseline, RingEvents::Omit)
     }
@@ -214,8 +214,8 @@ impl Recorder {
     }
 }
 
-/// Returns the newest events of all devices, in merge order. `runs` contains the events of each device and how many of
-/// them are kept.
+/// Returns the newest events of all devices, in merge order. `runs` contains, for each device, its events and the
+/// number of events to return.
 fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
     let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
     let mut table = EventTable::with_capacity(kept);

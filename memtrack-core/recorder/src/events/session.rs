@@ -102,8 +102,8 @@ pub fn start(options: &Options) -> io::Result<bool> {
     #[cfg(not(target_os = "linux"))]
     let needs_reserve = true;
     if needs_reserve {
-        // Not needed with shared memory: the command makes the reports that a program cannot make once its memory has
-        // run out.
+        // With shared memory the reserve is not needed: the command makes the reports that a program cannot make once
+        // its memory has run out.
         reserve::prepare();
     }
     stack::capture::prepare();

@@ -5,7 +5,7 @@
 //! The set is bounded. New scopes beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded
 //! into one scope "(other)" per parent and kind. Beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the
 //! innermost one. An operator directly inside itself is a single scope. Entries into folded scopes are counted, and the
-//! sums of folded scopes are in no other row.
+//! memory of folded scopes is attributed only to the "(other)" scopes.
 
 use super::link::{Link, empty_links};
 use super::names::Name;

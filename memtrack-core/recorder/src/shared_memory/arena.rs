@@ -109,7 +109,7 @@ pub fn note_bypassed_driver() {
 /// Counts a program that is about to be started and cannot be recorded: because no library can be preloaded into it, or
 /// because the library is not in its environment.
 pub fn count_unrecorded_program(cannot_be_preloaded: bool) {
-    // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
+    // SAFETY: the pointer is null or points to the mapped header, which is never unmapped while the pointer is set.
     if let Some(region) = unsafe { HEADER.load(Ordering::Acquire).as_ref() } {
         let count = if cannot_be_preloaded { &region.refused } else { &region.without_library };
         count.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +117,8 @@ pub fn count_unrecorded_program(cannot_be_preloaded: bool) {
 }
 
 fn map_header(path: &CStr) -> Option<NonNull<RegionHeader>> {
-    // SAFETY: a C string; the descriptor was opened here, and is closed before any other code of the program runs.
+    // SAFETY: the path is a C string. The descriptor was opened here, and is closed before any other code of the
+    // program runs.
     unsafe {
         let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
         let file = libc::open(path.as_ptr(), flags);
@@ -162,7 +163,7 @@ pub(crate) struct Arena {
     /// The value of [`RegionHeader::freed`] when no page was found, plus one. No page is searched for until that value
     /// changes.
     exhausted: AtomicU64,
-    /// Whether the command's process ids certainly mean the same processes here.
+    /// Whether a process id certainly refers to the same process here as it does for the command.
     shares_pids: bool,
     watch: CommandWatch,
     log: Mutex<Log>,
@@ -176,13 +177,14 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// Takes the first extent of this process, and announces the process.
     fn begin() -> Option<Self> {
-        // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
+        // SAFETY: the pointer is null or points to the mapped header, which is never unmapped while the pointer is set.
         let region = unsafe { HEADER.load(Ordering::Acquire).as_ref() }?;
         // A forked child must take another arena.
         watch_forks();
         let namespaces = (pid_namespace(), region.pid_namespace.load(Ordering::Relaxed));
         if is_in_other_namespace(namespaces) {
-            // The collector would watch the process that has this id in its own namespace.
+            // In the collector's namespace, this process's id may belong to another process, which the collector would
+            // then watch.
             region.in_other_namespaces.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -284,7 +286,7 @@ impl Arena {
         None
     }
 
-    /// Returns the lowest sampling class that the room for events allows.
+    /// Returns the lowest sampling class, which has the shortest interval, for which there is enough memory for events.
     pub(crate) fn min_class(&self) -> u8 {
         self.room().min_class()
     }
@@ -304,7 +306,7 @@ impl Arena {
         let first = self.next.load(Ordering::Relaxed);
         for index in (0..count).map(|offset| (first + offset) % count) {
             let extent = self.extents[index].load(Ordering::Acquire);
-            // SAFETY: null, or a mapped extent of this process.
+            // SAFETY: the pointer is null or points to a mapped extent of this process.
             let Some(header) = (unsafe { extent.as_ref() }) else { continue };
             if header.free_pages.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -420,7 +422,7 @@ impl Drop for Arena {
     }
 }
 
-/// The end of the log. One thread at a time appends to it.
+/// The pages at the end of the log. One thread at a time appends to them.
 #[derive(Default)]
 struct Log {
     page: Option<NonNull<PageHeader>>,
@@ -428,7 +430,7 @@ struct Log {
     spare: Option<NonNull<PageHeader>>,
     /// The number of bytes in `page`.
     len: usize,
-    /// The number of pages so far.
+    /// The number of pages of the log so far, including earlier ones.
     pages: u64,
 }
 
