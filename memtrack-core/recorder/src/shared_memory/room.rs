@@ -12,7 +12,7 @@ use memtrack_model::event::{Action, DeviceId, Event};
 use std::sync::atomic::Ordering;
 
 /// The number of extents at the beginning of a region that are taken only by processes that begin, and for the sums of
-/// threads, because events may take all other extents in a moment.
+/// threads, because events may take all other extents very quickly.
 pub(super) const RESERVED_FIRST_EXTENTS: usize = 8;
 
 /// The purpose for which a page is taken, from the most to the least important.
@@ -53,7 +53,8 @@ impl Purpose {
     }
 }
 
-/// The approximate room of a process. Other threads and the command may change it at any time.
+/// The approximate number of pages that are left for the events of a process. Other threads and the command may change
+/// it at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// The number of pages that can be taken.
@@ -80,7 +81,7 @@ impl Room {
         self.free_pages >= purpose.kept_pages()
     }
 
-    /// Returns the lowest sampling class that the room allows.
+    /// Returns the lowest sampling class, which has the shortest interval, for which enough pages are left.
     pub(super) fn min_class(&self) -> u8 {
         let free_pages = self.free_pages.saturating_sub(Purpose::Small.kept_pages());
         host::min_class(self.unread_pages, self.unread_pages + free_pages)
