@@ -158,7 +158,7 @@ impl Account {
     }
 
     /// Returns a handle to the calling thread's scope in this account. A thread that enters the handle is in the
-    /// account, and so is a future that runs in it.
+    /// account, and so is a future that runs in the handle's scope.
     pub fn scope(&self) -> ScopeHandle {
         ScopeHandle::in_account(self.membership)
     }
@@ -188,7 +188,8 @@ impl Account {
         self.before.since()
     }
 
-    /// Closes the account and returns its statistics. Blocks that are still live remain only in the enclosing account.
+    /// Closes the account and returns its statistics. Blocks that are still live are counted only in the enclosing
+    /// account from then on.
     pub fn close(self) -> Books {
         self.close_once()
     }

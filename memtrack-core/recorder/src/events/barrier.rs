@@ -45,6 +45,6 @@ fn heavy_barrier() {
         }
     }
     fence(Ordering::SeqCst);
-    // Store buffers drain within microseconds.
+    // Wait until the other processors' store buffers have drained, which takes microseconds.
     thread::sleep(Duration::from_millis(1));
 }

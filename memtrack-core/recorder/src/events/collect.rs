@@ -85,7 +85,7 @@ impl Recorder {
             // From here on, hooks write every event.
             wait_for_hooks();
         }
-        // Stamps may run ahead of the clock.
+        // The newest stamp may be ahead of the clock.
         let moment = clock::ticks().max(self.live.newest_ticks());
         wait_for_hooks();
         let since = settings::start_ticks();
@@ -149,7 +149,7 @@ impl Recorder {
         snapshot
     }
 
-    /// Returns the number of rows that did not fit into the tables.
+    /// Returns how many rows of each kind did not fit into their tables.
     pub(super) fn folded(&self) -> Folded {
         #[cfg(feature = "cuda")]
         let [driver_allocations, driver_bytes] = self.driver.omitted();

@@ -116,7 +116,8 @@ pub(crate) struct InHook {
 
 type SharedLocked = MutexGuard<'static, Option<&'static ThreadState>>;
 
-/// The state of the calling thread, which must be inside a hook while this value is used.
+/// The state of the calling thread. While this value is used, the thread must be inside a hook, or in code that enters
+/// no hook ([`thread_outside_hooks`]).
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentThread {
     pub(crate) state: &'static ThreadState,

@@ -391,8 +391,8 @@ impl HookContext {
             }
             let stack = self.stack(settings::events_have_stacks());
             let newest = &self.thread.local().newest_ticks;
-            // Segments are not in the live table. Its shards only order their events: updating an address returns a
-            // stamp.
+            // Segments are not in the live table, but its shards also order the events of segments. So this call
+            // changes no entry and is made only for the stamp that it returns.
             let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
             let totals = self.thread.state.totals(slot);
             match action {

@@ -42,7 +42,7 @@ const MAX_SCOPES: usize = 256;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReportContext<'a> {
-    /// The request that failed, if memory ran out.
+    /// The request that failed, or `None` if the report is made at a dump.
     pub refused: Option<&'a OutOfMemory>,
     /// The moment from which growth is reported, in ticks, and its name; `None` if the formatter chooses the moment.
     pub since: Option<(u64, &'static str)>,

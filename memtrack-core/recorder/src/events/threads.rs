@@ -353,8 +353,8 @@ pub fn sums(slot: usize) -> Sums {
     })
 }
 
-/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, such as a tracker. Also
-/// updates the peak of a heap whose blocks are only counted.
+/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, such as a tracker. For
+/// the host heap, also updates the counted peak.
 pub fn observed_sums(slot: usize) -> Sums {
     if slot_of(DeviceId::HOST) == Some(slot) {
         counted_peak::observe_now();

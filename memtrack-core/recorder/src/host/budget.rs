@@ -52,8 +52,8 @@ const BURST_GROWTH: f64 = 0.25;
 /// everything takes 5 % of the process's time, but 6 to 7 % of its main thread's.
 const BURST_FACTOR: f64 = 3.0;
 /// A sampling thread may borrow again only if recording every block would cost less than this fraction of
-/// [`BURST_FACTOR`] times the budget. This way, the rest of a run is not sampled because of one burst, or because another
-/// program briefly used the caches.
+/// [`BURST_FACTOR`] times the budget. A thread can borrow again so that one burst, or another program that briefly uses
+/// the caches, does not cause the rest of the run to be sampled.
 const BURST_EASE: f64 = 0.7;
 /// The amount that a thread borrows at a time, in nanoseconds. A thread that samples repays it from its credit.
 const LOAN_SLICE_NS: i64 = 500_000;
@@ -81,7 +81,7 @@ const EXACT_COST_FACTOR: f64 = 1.5;
 const SAMPLE_PART: f64 = 0.6;
 /// The factor applied to [`SAMPLE_PART`] for a thread that must repay more than one slice of its loan.
 const SAMPLE_PART_IN_DEBT: f64 = 0.5;
-/// The maximum cost of recording every block, as a fraction of the budget.
+/// The maximum cost at which every block is recorded, as a fraction of the budget.
 const EXACT_PART: f64 = 0.85;
 
 /// The part of [`START_LOAN_NS`] that has not been lent yet.
@@ -273,8 +273,8 @@ impl Ledger {
         {
             return 0;
         }
-        // Classes are far apart, so alternate between two of them to meet the target cost of samples. Alternate
-        // quickly, because estimates are better if the mean interval is even over time.
+        // The intervals of neighbouring classes differ widely, so alternate between two classes to meet the target cost
+        // of samples. Alternate quickly, because estimates are better if the mean interval is even over time.
         let narrowest_class = self.narrowest_class(budget, self.sample_part(), pair_ns);
         if self.steer_ns > 0.0 { narrowest_class.saturating_sub(1).max(1) } else { narrowest_class.max(1) }
     }

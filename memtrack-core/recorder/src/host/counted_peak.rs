@@ -81,8 +81,8 @@ pub(crate) fn begin() {
     }
     if !is_on() {
         FREED.store(BASE_FREED.load(Ordering::Relaxed), Ordering::Relaxed);
-        // If the sums cannot be read because threads start and end continually, `SINCE_TICKS` is not set: the observed
-        // time then does not begin here, where the time covered by recorded events ends.
+        // If the sums cannot be read, because threads start and end continually, the first interval between two
+        // observations begins with the session rather than now.
         if let Some(read) = (0..MAX_ATTEMPTS).find_map(|_| bounds(SLOT)) {
             FREED.store(read.freed_first, Ordering::Relaxed);
             let now = ticks();
@@ -96,8 +96,8 @@ pub(crate) fn begin() {
     IS_OBSERVING.store(false, Ordering::Release);
 }
 
-/// Observes the sums if an observation is due. `stamp` is the time of the observation; no event that the thread has
-/// recorded or seen is later.
+/// Observes the sums if an observation is due. `stamp` is the time of the observation, in ticks. All events that the
+/// caller knows of happened at or before it.
 #[inline(always)]
 pub(crate) fn observe(stamp: u64) {
     if stamp >= NEXT_TICKS.load(Ordering::Relaxed) && !IS_OBSERVING.swap(true, Ordering::Acquire) {

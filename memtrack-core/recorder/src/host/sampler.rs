@@ -362,8 +362,8 @@ impl BudgetState {
         let (now, cpu_ns) = (ticks(), thread_cpu_ns());
         let ns_per_tick = ns_per_tick();
         let is_first = self.last_ticks == 0;
-        // Another thread, whose processor time starts at 0, may have reused the state since then, and no thread can use
-        // more processor time than has passed.
+        // Since the last settlement, another thread, whose processor time starts at 0, may have taken over the state.
+        // And no thread can use more processor time than has elapsed.
         let passed_ns = now.saturating_sub(self.last_ticks) as f64 * ns_per_tick;
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
         let pair_ns = self.pair_ns(ns_per_tick);
@@ -397,7 +397,8 @@ impl BudgetState {
         let mean_ns = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
         match (mean_ns(&self.alloc), mean_ns(&self.free)) {
             (Some(alloc), Some(free)) => alloc + free,
-            // Other threads free the blocks, or none has been freed yet.
+            // Only one of the two costs is known, for example because other threads free the blocks. The costs are
+            // assumed to be equal.
             (Some(known), None) | (None, Some(known)) => 2.0 * known,
             (None, None) => UNMEASURED_PAIR_NS,
         }

@@ -183,7 +183,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
 #[cold]
 fn replace(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     count_folded();
-    // Replacements are not nested, except to keep the phase.
+    // Scopes that stand in for others are not nested, except to preserve the phase.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
         return same;

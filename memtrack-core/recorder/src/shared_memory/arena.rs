@@ -251,7 +251,8 @@ impl Arena {
             return None;
         }
         let freed = self.region.freed.load(Ordering::Acquire);
-        // Sums may take extents that are kept for them.
+        // Sums may also take the extents that are reserved for them, so a page for sums may be free when none is free
+        // for events.
         let may_be_free = purpose == Purpose::Sums
             || self.exhausted.load(Ordering::Relaxed) != freed.wrapping_add(1)
                 && self.room().suffices(purpose);

@@ -56,7 +56,7 @@ pub enum Record<'a> {
     Mark(u64, ThreadId, &'a str),
     /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass(&'a str),
-    /// A request for memory that failed, the time just afterwards in ticks, and the path of the current scope.
+    /// A request for memory that failed, the time just afterwards in ticks, and a text that names the current scope.
     OutOfMemory(&'a OutOfMemory, u64, &'a str),
     /// The arguments of the program, with a null byte between them.
     CommandLine(&'a str),
@@ -81,7 +81,7 @@ pub enum ReadRecord {
     Mark(u64, ThreadId, String),
     /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass(String),
-    /// A request for memory that failed, the time just afterwards in ticks, and the path of the current scope.
+    /// A request for memory that failed, the time just afterwards in ticks, and a text that names the current scope.
     OutOfMemory(OutOfMemory, u64, String),
     /// The arguments of the program.
     CommandLine(Vec<String>),

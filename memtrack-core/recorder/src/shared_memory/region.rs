@@ -511,7 +511,7 @@ pub struct EventPage {
 #[derive(Debug, Default)]
 pub struct LogState {
     page: u64,
-    /// The number of bytes of that page that were read.
+    /// The number of bytes that were read from the page with the number `page`.
     read: usize,
     /// The bytes read so far of a record that is not complete.
     bytes: Vec<u8>,

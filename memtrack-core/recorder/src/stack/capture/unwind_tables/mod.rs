@@ -67,8 +67,8 @@ fn known() -> Option<&'static Known> {
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the addresses of the binary that contains `address`, from the first to one past the last mapped one; `None` if there is no
-/// such binary, or if glibc is older than 2.35. Takes no lock.
+/// Returns the range of addresses at which the binary that contains `address` is mapped; `None` if there is no such
+/// binary, or if glibc is older than 2.35. Takes no lock.
 pub(in crate::stack) fn binary_at(address: u64) -> Option<Range<u64>> {
     loader::object_at(address).map(|object| object.mapped())
 }
@@ -79,7 +79,8 @@ pub(super) fn unwinder() -> Option<&'static Table> {
     known().map(|known| &known.table)
 }
 
-/// A binary that is no longer loaded, with the addresses that it has in recordings.
+/// A binary that is no longer loaded. `code` and `module` contain the addresses that it has in recordings, and `raw`
+/// those at which it was loaded.
 pub(crate) struct UnloadedBinary {
     pub(crate) code: Range<u64>,
     pub(crate) module: Option<Module>,
