@@ -235,7 +235,8 @@ fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
 }
 
 /// Restores the blocks that were live at the snapshot's moment and freed before the live table was read. These are the
-/// blocks whose first event `after` the moment is a free. All runs belong to one device and are unordered.
+/// blocks whose first event in `after`, which contains the later events, is a free. All runs belong to one device and
+/// are unordered.
 fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
     let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
@@ -260,7 +261,7 @@ fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
             *newest = alloc;
         }
     }
-    // Blocks that the live table contains at these addresses were allocated after the moment.
+    // Blocks that the live table contains at these addresses were allocated after the snapshot's moment.
     blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
     blocks.extend(first.values().map(|event| {
         let alloc = allocs.get(&event.address);

@@ -81,7 +81,8 @@ const EXACT_COST_FACTOR: f64 = 1.5;
 const SAMPLE_PART: f64 = 0.6;
 /// The factor applied to [`SAMPLE_PART`] for a thread that must repay more than one slice of its loan.
 const SAMPLE_PART_IN_DEBT: f64 = 0.5;
-/// The maximum cost at which every block is recorded, as a fraction of the budget.
+/// A thread that samples and has saved [`EXACT_RESERVE_NS`] records every block again only if that costs at most this
+/// fraction of the budget.
 const EXACT_PART: f64 = 0.85;
 
 /// The part of [`START_LOAN_NS`] that has not been lent yet.
@@ -273,8 +274,9 @@ impl Ledger {
         {
             return 0;
         }
-        // The intervals of neighbouring classes differ widely, so alternate between two classes to meet the target cost
-        // of samples. Alternate quickly, because estimates are better if the mean interval is even over time.
+        // The intervals of neighbouring classes differ by a factor of two, so alternate between two classes to meet the
+        // target cost of samples. Alternate quickly, because estimates are better if the mean interval is even over
+        // time.
         let narrowest_class = self.narrowest_class(budget, self.sample_part(), pair_ns);
         if self.steer_ns > 0.0 { narrowest_class.saturating_sub(1).max(1) } else { narrowest_class.max(1) }
     }

@@ -54,8 +54,8 @@ pub fn connect(path: &CStr) -> bool {
     })
 }
 
-/// Counts this program in the region whose file has this path, as a program that is not recorded because it has no room for
-/// recording.
+/// Counts this program in the region whose file has this path, as a program that is not recorded because its address
+/// space has no room for the recorder's tables.
 pub fn count_this_program(path: &CStr) {
     with_header(path, |header| {
         // SAFETY: the header is mapped.
@@ -517,7 +517,7 @@ pub(crate) fn log_bytes_of_stack(addresses: &[u64]) -> usize {
 /// Appends a record to the log of this process, if recording goes to shared memory.
 pub(crate) fn append(record: &Record<'_>) {
     if let Some(arena) = arena() {
-        // If there is no room, the record is lost, and events that refer to it have unknown data.
+        // If there is no room, the record is lost, and what it describes is unknown in the events that refer to it.
         arena.append(record);
     }
 }

@@ -16,7 +16,7 @@
 //! - `arena`: the program's side
 //! - `region`: the command's side
 //! - `protocol`: how pages pass from one side to the other
-//! - `room`: the room that is left for events, and which events may take it
+//! - `room`: the pages that are left for events, and which events may take them
 //! - [`log`]: the records in the log
 //! - `command`: the program's information about the command
 //! - `command_line`: the program's arguments, which are also in the log

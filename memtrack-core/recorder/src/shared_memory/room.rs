@@ -1,10 +1,10 @@
-//! The room that is left for events, and which events may take it.
+//! The pages that are left for events (their *room*), and which events may take them.
 //!
-//! A program can allocate faster than the command reads, above all when other programs use all processors. The thread that
-//! allocates must not wait, so the room may run out. This happens in three steps. First, small blocks are sampled at wider
-//! intervals ([`min_class`](Room::min_class)), so that sums are still estimated without bias. Next, allocations of small blocks
-//! may not take one of the last pages. Finally, no event of the heap may take one, because events of devices are few and matter
-//! more. Events that are omitted are counted.
+//! A program can allocate faster than the command reads, above all when other programs use all processors. The thread
+//! that allocates must not wait, so the pages may run out. As they become few, events are omitted in three steps.
+//! First, small blocks are sampled at wider intervals ([`min_class`](Room::min_class)), so that sums are still
+//! estimated without bias. Next, allocations of small blocks may not take one of the last pages. Finally, no event of
+//! the heap may take one, because events of devices are few and matter more. Events that are omitted are counted.
 
 use super::layout::{EXTENT_PAGES, ProcessHeader, RegionHeader};
 use crate::host;
