@@ -8,13 +8,13 @@ use crate::stack::capture::{Capture, Registers, StackBounds, prepare};
 pub struct Captures(Box<Capture>, StackBounds);
 
 impl Captures {
-    /// Prepares the process and the thread.
+    /// Prepares the process and the calling thread for captures.
     pub fn new() -> Self {
         prepare();
         Self(Capture::new(), StackBounds::of_this_thread())
     }
 
-    /// Returns the method that monitoring would choose in this process.
+    /// Returns the capture method that monitoring would choose in this process.
     pub fn chosen() -> CaptureMethod {
         prepare()
     }

@@ -16,7 +16,8 @@ pub fn text(name: &str) -> Option<String> {
     variable(name)?.into_string().ok()
 }
 
-/// Returns the folder for files whose folder was not specified: `TMPDIR`, if it is set and trustworthy.
+/// Returns the folder for files whose folder was not specified: `TMPDIR` if it is set and trustworthy, and otherwise
+/// `/tmp` (or the default of another system).
 pub fn temporary_folder() -> PathBuf {
     if !is_privileged() {
         return std::env::temp_dir();
@@ -31,7 +32,7 @@ fn is_privileged() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// On other systems there is no recorder, so no variable names a file to write.
+/// Returns false: on other systems there is no recorder, so no variable names a file to write.
 #[cfg(not(target_os = "linux"))]
 fn is_privileged() -> bool {
     false
@@ -58,7 +59,7 @@ pub fn has_address_space() -> bool {
     limit.saturating_sub(pages * 4096) >= ROOM_BYTES
 }
 
-/// On other systems the limit is not known.
+/// Returns true: on other systems the limit is not known.
 #[cfg(not(target_os = "linux"))]
 pub fn has_address_space() -> bool {
     true

@@ -155,15 +155,15 @@ pub(crate) fn is_locked(_file: &File) -> bool {
     false
 }
 
-/// Returns the identity of the file with this metadata; if the system has no such numbers, all files have the same
-/// identity.
+/// Returns the identity of the file with this metadata. If the system has no device and inode numbers, all files have
+/// the same identity.
 #[cfg(unix)]
 pub(crate) fn identity(data: &std::fs::Metadata) -> Identity {
     (data.dev(), data.ino())
 }
 
-/// Returns the identity of the file with this metadata; if the system has no such numbers, all files have the same
-/// identity.
+/// Returns the identity of the file with this metadata. If the system has no device and inode numbers, all files have
+/// the same identity.
 #[cfg(not(unix))]
 pub(crate) fn identity(_data: &std::fs::Metadata) -> Identity {
     (0, 0)

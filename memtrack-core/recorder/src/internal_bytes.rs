@@ -1,4 +1,4 @@
-//! The number of bytes that memtrack itself holds while it records. Code that keeps memory for a long time adds it here,
+//! The number of bytes that memtrack itself uses while it records. Code that keeps memory for a long time adds it here,
 //! whichever allocator the memory is from; tables that grow automatically are queried when the sum is needed.
 //!
 //! A forked child abandons most of this memory with its parent's tables; the memory that it keeps has a separate sum.
@@ -32,7 +32,7 @@ pub(crate) fn subtract_inherited(bytes: usize) {
     INHERITED.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 
-/// Returns the number of bytes held now, without the tables that can report their size.
+/// Returns the number of bytes that are in use now, not counting the tables that can report their size.
 pub(crate) fn total() -> i64 {
     NOT_INHERITED.get().load(Ordering::Relaxed) + INHERITED.load(Ordering::Relaxed)
 }

@@ -28,7 +28,7 @@ const WRITE_BYTES: usize = 4096;
 /// The time to wait for stderr to accept bytes before a message is dropped.
 #[cfg(unix)]
 const TIMEOUT_MS: libc::c_int = 200;
-/// The maximum number of the program's signals that may interrupt a message.
+/// The number of interruptions by the program's signals after which the rest of a message is dropped.
 #[cfg(unix)]
 const MAX_INTERRUPTIONS: u32 = 5;
 

@@ -54,7 +54,7 @@ pub(crate) fn set_state(state: *const ThreadState) {
 /// A guard that marks the thread as inside memtrack: its allocations are not recorded.
 #[must_use = "the thread counts as inside memtrack only while the guard lives"]
 pub struct ReentryGuard {
-    /// The depth that the guard restores belongs to this thread.
+    /// Keeps the guard on this thread, because the depth that it restores belongs to this thread.
     not_send: PhantomData<*const ()>,
 }
 

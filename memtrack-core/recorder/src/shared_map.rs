@@ -12,7 +12,8 @@ use hashbrown::raw::RawTable;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// The number of attempts to lock a shard before the thread yields between them ([`SPINS`]) or sleeps ([`YIELDS`]).
+/// The number of failed attempts to lock a shard after which the thread yields ([`SPINS`]) or sleeps ([`YIELDS`])
+/// between attempts.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);

@@ -3,8 +3,8 @@
 //! in the middle of memtrack's work.
 #![allow(unsafe_code)]
 
-/// A guard that keeps the thread from receiving signals while it exists. Threads started meanwhile never receive any
-/// signals, because the program's signals are meant for the program's threads.
+/// A guard that keeps the thread from receiving signals while it exists. Threads that are started while it exists never
+/// receive any signals, because the program's signals are meant for the program's threads.
 #[must_use = "signals reach the thread again when the guard is dropped"]
 pub struct SignalsBlocked {
     #[cfg(unix)]

@@ -19,7 +19,7 @@ unsafe impl<T: Sync> Sync for Zeroed<T> {}
 
 impl<T> Zeroed<T> {
     /// Creates `count` values that are all zeros; their pages take memory only when they are used. Aborts the process
-    /// if there is no memory, as collections do.
+    /// if there is no memory, as Rust's collections do.
     ///
     /// # Panics
     /// Panics when the values have no size, or do not fit into the address space.

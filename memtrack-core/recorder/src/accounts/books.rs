@@ -31,9 +31,10 @@ impl Amount {
 struct StackRow {
     allocated: Amount,
     live: Amount,
-    /// The part of `live` that was freed while other streams may still use it.
+    /// The part of `live` whose free was requested while other streams may still use it.
     pending: Amount,
-    /// The live amount at peak number `peak_number`, saved when the row first changed after that peak.
+    /// The live amount when the device's peak rose for the `peak_number`-th time. Saved just before the row's next
+    /// change.
     at_peak: Amount,
     peak_number: u64,
     /// Whether allocations from this stack are not counted.
@@ -43,13 +44,13 @@ struct StackRow {
 /// The allocations made from one stack, for reports.
 #[derive(Clone, Copy, Debug)]
 pub struct StackAmounts {
-    /// The stack, or [`StackId::NONE`] if there was no room for it.
+    /// The stack, or [`StackId::NONE`] if the table of stacks had no room for it.
     pub stack: StackId,
-    /// Everything that the stack allocated.
+    /// All memory that was allocated from the stack, including memory that has been freed.
     pub allocated: Amount,
-    /// The part that was live at the peak.
+    /// The part of `allocated` that was live at the device's peak.
     pub at_peak: Amount,
-    /// The part that was not freed.
+    /// The part of `allocated` that has not been freed.
     pub left: Amount,
 }
 
@@ -107,7 +108,7 @@ impl DeviceBooks {
         self.pending.add(bytes);
     }
 
-    /// Returns everything that was allocated.
+    /// Returns all memory that was allocated, including memory that has been freed.
     pub fn allocated(&self) -> Amount {
         self.allocated
     }
@@ -117,7 +118,7 @@ impl DeviceBooks {
         self.peak
     }
 
-    /// Returns the memory that was not freed.
+    /// Returns the memory that has not been freed. A block whose free was requested counts as freed.
     pub fn left(&self) -> Amount {
         difference(self.live, self.pending)
     }
@@ -134,7 +135,8 @@ impl DeviceBooks {
 }
 
 impl StackRow {
-    /// Saves the live amount at the newest peak. Must be called before every change to the row.
+    /// Saves the live amount as the amount at the newest peak, if the row has not changed since that peak. Must be
+    /// called before every change to the row.
     fn save_at_peak(&mut self, peaks: u64) {
         if self.peak_number != peaks {
             self.peak_number = peaks;
@@ -180,7 +182,7 @@ impl Books {
         }
     }
 
-    /// Returns whether any block is live, including blocks that were freed but may still be in use.
+    /// Returns whether any block is live, including blocks whose free was requested but that may still be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }

@@ -90,7 +90,7 @@ impl Slot {
 static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
 /// The number of open accounts. Locked while the switch is changed.
 static OPEN: Mutex<usize> = Mutex::new(0);
-/// The fork generation of the process that keeps accounts. A forked child keeps none.
+/// The fork generation of the process that keeps accounts. Its forked children keep none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The reason an account cannot be opened.
@@ -158,7 +158,7 @@ impl Account {
     }
 
     /// Returns a handle to the calling thread's scope in this account. A thread that enters the handle is in the
-    /// account, and so is a future that runs in it.
+    /// account, and so is a future that runs in the handle's scope.
     pub fn scope(&self) -> ScopeHandle {
         ScopeHandle::in_account(self.membership)
     }
@@ -188,7 +188,8 @@ impl Account {
         self.before.since()
     }
 
-    /// Closes the account and returns its statistics. Blocks that are still live remain only in the enclosing account.
+    /// Closes the account and returns its statistics. Blocks that are still live are counted only in the enclosing
+    /// account from then on.
     pub fn close(self) -> Books {
         self.close_once()
     }

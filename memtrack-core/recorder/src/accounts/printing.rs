@@ -1,7 +1,7 @@
 //! Recognizes the allocations of `print!` in a test, which belong to the test harness because it captures output in a
-//! growing buffer. All their stacks contain a return address that is found by printing a probe that writes nothing. The
-//! frames between this module and the probe's `fmt` belong to the standard library, and the return address in the
-//! outermost of them is in every stack of captured output.
+//! growing buffer. To recognize them, this module prints a probe that writes nothing and looks at the stack on which
+//! the probe's `fmt` is called. The frames between this module and `fmt` belong to the standard library, and the return
+//! address in the outermost of these frames is in every stack of captured output.
 
 use crate::events::RECORDER;
 use crate::events::stack_here;
@@ -27,7 +27,7 @@ impl fmt::Display for Probe {
 /// The return addresses in the functions that `print!` and `eprint!` call.
 static ADDRESSES: OnceLock<Vec<u64>> = OnceLock::new();
 
-/// Finds the addresses on the first call. The calling thread must be outside all accounts and outside memtrack.
+/// Fills [`ADDRESSES`] on the first call. The calling thread must be outside all accounts and outside memtrack.
 pub(super) fn find_addresses() {
     ADDRESSES.get_or_init(|| {
         [find_address(print_probe), find_address(eprint_probe)].into_iter().flatten().collect()
@@ -56,16 +56,16 @@ fn find_address(print: fn(&Probe)) -> Option<u64> {
     find_printer_callee(&here, &printing)
 }
 
-/// Returns the address that identifies printing. Both stacks are innermost first. The outermost part that they share
-/// consists of the callers of [`find_address`]. It is followed by an address in that function, an address in the
-/// function that prints, and the address to find.
+/// Returns the address that identifies printing. Both stacks are innermost first. The outermost addresses, which both
+/// stacks share, are in the callers of [`find_address`]. Further inwards follow an address in that function, an address
+/// in the function that prints, and the address to find.
 fn find_printer_callee(here: &[u64], printing: &[u64]) -> Option<u64> {
     let common = here.iter().rev().zip(printing.iter().rev()).take_while(|(one, other)| one == other).count();
     let place = printing.len().checked_sub(common + 3)?;
     (common > 0 && place > 0).then(|| printing[place])
 }
 
-/// Returns whether a stack belongs to captured output.
+/// Returns whether the allocations from a stack store output that the test harness captures.
 pub(super) fn is_captured_output(stack: StackId) -> bool {
     let Some(addresses) = ADDRESSES.get() else { return false };
     !addresses.is_empty() && RECORDER.get().stacks.goes_through(stack, addresses)

@@ -24,7 +24,7 @@ fn count_first(bytes: u64) {
     }
 }
 
-/// Counts a block inside a hook.
+/// Counts a block allocated by a thread that is in no account and has already entered a hook.
 pub(super) fn count_in_hook(inside: HookContext, bytes: u64) {
     add(inside.thread.state, bytes);
 }

@@ -12,7 +12,7 @@ pub struct Allocated {
     pub size_bytes: u64,
     /// The return addresses of the stack, innermost first; empty if it was not captured.
     pub stack: Vec<u64>,
-    /// The modules, phase and operator that were active.
+    /// The modules, phase and operator that were active at the allocation.
     pub place: ScopePosition<'static>,
 }
 

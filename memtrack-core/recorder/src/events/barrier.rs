@@ -1,5 +1,5 @@
-//! The barrier between a collector and the hooks that other threads are in: the hot path has no fence, so the
-//! collector, which runs rarely, pays for one.
+//! The barrier between a collector and the hooks that other threads are in: hooks are on the hot path and contain no
+//! fence, so the collector, which runs rarely, makes the system execute a fence on all threads.
 #![allow(unsafe_code)]
 
 use super::threads;
@@ -45,6 +45,6 @@ fn heavy_barrier() {
         }
     }
     fence(Ordering::SeqCst);
-    // Store buffers drain within microseconds.
+    // Wait until the other processors' store buffers have drained, which takes microseconds.
     thread::sleep(Duration::from_millis(1));
 }

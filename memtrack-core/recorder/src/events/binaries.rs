@@ -10,18 +10,19 @@ use memtrack_model::snapshot::Module;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The newest list, which a forked child inherits. Read and replaced while [`KNOWN_LOCK`] is held.
+/// The newest list of loaded binaries, which a forked child inherits; null before the first one. Read and replaced
+/// while [`KNOWN_LOCK`] is held.
 static KNOWN: AtomicPtr<Vec<Module>> = AtomicPtr::new(std::ptr::null_mut());
 static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-/// Returns a copy of the newest list.
+/// Returns a copy of the newest list of binaries; `None` if there is no list yet.
 fn known() -> Option<Vec<Module>> {
     let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.cloned()
 }
 
-/// Sets the newest list.
+/// Replaces the newest list of binaries.
 fn set_known(list: &[Module]) {
     let list = Box::into_raw(Box::new(list.to_vec()));
     let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,13 +89,13 @@ fn is_listed(module: &Module) -> bool {
     })
 }
 
-/// Binaries that are no longer loaded, but whose addresses are in stacks or lists.
+/// Binaries that are no longer loaded, but whose addresses are in recorded stacks, or that are in the newest list.
 static UNLOADED: ForkCell<Mutex<Vec<Module>>> = ForkCell::new(Mutex::default);
 /// The maximum number of unloaded binaries that are kept; beyond it, the oldest are dropped and the names of their code
 /// are lost.
 const MAX_UNLOADED: usize = 4096;
 
-/// Returns the memory of the lists, in bytes.
+/// Returns the memory of the newest list and of the list of unloaded binaries, in bytes.
 pub(super) fn list_bytes() -> usize {
     let bytes_of_list = |list: &[Module]| list.iter().map(bytes_of).sum::<usize>();
     let unloaded = bytes_of_list(&UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner));
@@ -115,9 +116,9 @@ pub(super) fn max_bytes(path_bytes: usize) -> usize {
     2 * MAX_UNLOADED * (size_of::<Module>() + path_bytes + BUILD_ID_BYTES)
 }
 
-/// Processes the binaries that were unloaded: stacks that contain their code keep their names, regardless of later
-/// mappings at the same addresses. Must not be called inside a hook, because this takes the dynamic linker's lock, except
-/// in a forked child.
+/// Processes the binaries that were unloaded: recorded stacks that contain their code can still be symbolized,
+/// regardless of later mappings at the same addresses. Must not be called inside a hook, because this takes the dynamic
+/// linker's lock, except in a forked child.
 pub(super) fn process_unloaded() {
     for binary in unloaded() {
         // A forked child without events has no stacks yet.

@@ -46,13 +46,13 @@ impl<T: Copy> Chunk<T> {
 
     #[inline(always)]
     fn length(&self) -> &AtomicU32 {
-        // SAFETY: valid as long as the chunk exists.
+        // SAFETY: the pointer is valid as long as the chunk exists.
         unsafe { self.len.as_ref() }
     }
 
     #[inline(always)]
     fn slots(&self) -> &[UnsafeCell<MaybeUninit<T>>] {
-        // SAFETY: as above; the slots are changed only through their cells.
+        // SAFETY: the pointer is valid as long as the chunk exists, and the slots are changed only through their cells.
         unsafe { self.slots.as_ref() }
     }
 
@@ -90,7 +90,7 @@ impl<T: Copy> Chunk<T> {
         self.length().load(Ordering::Acquire) as usize
     }
 
-    /// Iterates over the events in the given rows.
+    /// Iterates over the events with these indices.
     ///
     /// # Panics
     /// Panics if `rows` reaches beyond the events appended so far.

@@ -87,8 +87,8 @@ pub fn ns_per_tick() -> f64 {
     if ns < MIN_ELAPSED_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
 }
 
-/// Whether the counter has one constant rate in all power states and the kernel trusts it: 2 if so, 1 if not, 0 if that has not been
-/// determined.
+/// Whether the counter has one constant rate in all power states and the kernel trusts it: 2 if so, 1 if not, 0 if that
+/// has not been determined.
 #[cfg(target_arch = "x86_64")]
 static STEADY: AtomicU32 = AtomicU32::new(0);
 

@@ -18,7 +18,7 @@ use memtrack_model::snapshot::{
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The state at the beginning of a session.
+/// The clock and the sums at the beginning of a session.
 #[derive(Clone, Copy)]
 pub(crate) struct Baseline {
     pub(crate) clock: (u64, u64),
@@ -26,7 +26,7 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    /// Returns the sums and the clock now.
+    /// Returns the current sums and clock reading.
     pub(crate) fn now() -> Self {
         Self { clock: clock::reading(), sums: std::array::from_fn(threads::sums) }
     }
@@ -66,13 +66,13 @@ enum RingEvents {
 }
 
 impl Recorder {
-    /// Returns everything recorded since `baseline`. The `last` snapshot of a session takes the events out of the ring,
-    /// so that a chunk and its copy need not exist at the same time.
+    /// Returns everything recorded since `baseline`. If this is the `last` snapshot of the session, moves the events
+    /// out of the ring, so that a chunk and its copy need not exist at the same time.
     pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
         self.collect(options, baseline, if last { RingEvents::Take } else { RingEvents::Copy })
     }
 
-    /// Returns a snapshot of the memory held now, without events, which takes little memory and time.
+    /// Returns a snapshot of the memory that is live now, without events. This takes little memory and time.
     pub(crate) fn snapshot_without_events(&self, options: &Options, baseline: &Baseline) -> Snapshot {
         self.collect(options, baseline, RingEvents::Omit)
     }
@@ -85,7 +85,7 @@ impl Recorder {
             // From here on, hooks write every event.
             wait_for_hooks();
         }
-        // Stamps may run ahead of the clock.
+        // The newest stamp may be ahead of the clock.
         let moment = clock::ticks().max(self.live.newest_ticks());
         wait_for_hooks();
         let since = settings::start_ticks();
@@ -149,7 +149,7 @@ impl Recorder {
         snapshot
     }
 
-    /// Returns the number of rows that did not fit into the tables.
+    /// Returns how many rows of each kind did not fit into their tables.
     pub(super) fn folded(&self) -> Folded {
         #[cfg(feature = "cuda")]
         let [driver_allocations, driver_bytes] = self.driver.omitted();
@@ -214,8 +214,8 @@ impl Recorder {
     }
 }
 
-/// Returns the newest events of all devices, in merge order. `runs` contains the events of each device and how many of
-/// them are kept.
+/// Returns the newest events of all devices, in merge order. `runs` contains, for each device, its events and the
+/// number of events to return.
 fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
     let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
     let mut table = EventTable::with_capacity(kept);
@@ -235,7 +235,8 @@ fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
 }
 
 /// Restores the blocks that were live at the snapshot's moment and freed before the live table was read. These are the
-/// blocks whose first event `after` the moment is a free. All runs belong to one device and are unordered.
+/// blocks whose first event in `after`, which contains the later events, is a free. All runs belong to one device and
+/// are unordered.
 fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
     let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
@@ -260,7 +261,7 @@ fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
             *newest = alloc;
         }
     }
-    // Blocks that the live table contains at these addresses were allocated after the moment.
+    // Blocks that the live table contains at these addresses were allocated after the snapshot's moment.
     blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
     blocks.extend(first.values().map(|event| {
         let alloc = allocs.get(&event.address);

@@ -27,14 +27,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of states that belong to one thread at a time. Each takes 3 KB, and a small chunk per device.
+/// The maximum number of exclusive states, each of which belongs to a single thread at any time. A state takes 3 KB,
+/// and a small chunk per device.
 pub(super) const MAX_STATES: usize = 1 << 12;
 
 /// The maximum memory of all states.
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize = (MAX_STATES + SHARED_STATE_COUNT) * size_of::<ThreadState>();
 
-/// The states that belong to one thread at a time.
+/// The exclusive states, each of which belongs to a single thread at any time.
 struct ExclusiveStates {
     made: usize,
     /// The states of threads that have ended. It has capacity for all states, so that it never grows under the lock.
@@ -60,13 +61,13 @@ type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED_STATE_COUNT];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
-    /// The kind of state that the thread has, or the number of times that the release of its state was postponed.
+    /// [`STAGE_NEW`], [`STAGE_SHARED`], or the number of times that the release of the thread's state was postponed.
     static STAGE: Cell<u8> = const { Cell::new(STAGE_NEW) };
 }
 
 /// The thread has no state yet.
 const STAGE_NEW: u8 = 0;
-/// The thread's destructor has been called this many times, so its state is released.
+/// [`on_thread_end`] has been called this many times for the thread, so the thread's state is released.
 const STAGE_ENDING: u8 = 3;
 /// The thread has no exclusive state and will not get one.
 const STAGE_SHARED: u8 = 255;
@@ -98,7 +99,7 @@ pub(crate) fn thread_outside_hooks() -> Option<CurrentThread> {
 /// one of memtrack's separate stacks. Takes no lock; can be called in a signal handler.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let sp = Registers::here().stack_pointer();
-    // Inside a hook the state is in use.
+    // Inside a hook, the hook uses the state, so the bounds are not read and a separate stack is used.
     let has_room = thread_outside_hooks()
         .is_some_and(|thread| thread.local().bounds.has_below(sp, separate_stack::ROOM_BYTES));
     if has_room { work() } else { separate_stack::run(work) }
@@ -115,7 +116,8 @@ pub(crate) struct InHook {
 
 type SharedLocked = MutexGuard<'static, Option<&'static ThreadState>>;
 
-/// The state of the calling thread, which must be inside a hook while this value is used.
+/// The state of the calling thread. While this value is used, the thread must be inside a hook, or in code that enters
+/// no hook ([`thread_outside_hooks`]).
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentThread {
     pub(crate) state: &'static ThreadState,
@@ -194,7 +196,7 @@ impl CurrentThread {
         self.local().bounds.has_below(sp, separate_stack::ROOM_BYTES)
     }
 
-    /// Returns the parts that only the owning thread uses.
+    /// Returns the part of the state that only the owning thread uses.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn local(&self) -> &mut ThreadLocal {

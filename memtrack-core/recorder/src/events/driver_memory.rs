@@ -24,9 +24,10 @@ pub enum Origin {
     Context,
     /// Memory from a pool of the device, which outlives contexts.
     Pool,
-    /// Physical memory mapped into part of a reserved range, which may grow.
+    /// Physical memory mapped into part of a reserved range of addresses. More memory may be mapped into the range
+    /// later.
     Mapping,
-    /// Physical memory mapped into all of a reserved range.
+    /// Physical memory mapped into all of a reserved range of addresses.
     WholeRange,
 }
 

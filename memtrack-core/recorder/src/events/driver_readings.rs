@@ -47,7 +47,7 @@ pub(super) fn read() {
 pub struct Readings {
     /// The stamp at which the next reading is due, by device slot.
     due: [AtomicU64; DEVICE_SLOTS],
-    /// The segment bytes when the session began, by device slot.
+    /// The total bytes of the segments that existed when the session began, by device slot.
     reserved_at_start: [AtomicI64; DEVICE_SLOTS],
     stored: Mutex<Stored>,
 }
@@ -126,8 +126,8 @@ impl Readings {
         self.due[slot].store(ended.saturating_add(wait).min(NOT_DUE - 1), Ordering::Relaxed);
     }
 
-    /// Stores a reading as the last one. Also stores it as the one at out of memory if `out_of_memory` is set, and as the
-    /// fullest one if no earlier reading was as full.
+    /// Stores a reading as the device's last one. Also stores it as the reading at which memory ran out if
+    /// `out_of_memory` is set, and as the fullest reading if more memory was used than at all earlier readings.
     pub fn keep(&self, reading: DriverReading, out_of_memory: bool) {
         let Some(slot) = slot_of(reading.device) else { return };
         let tracked = threads::sums(slot).reserved() - self.reserved_at_start[slot].load(Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Readings {
         });
     }
 
-    /// Returns the stored readings, by device and moment.
+    /// Returns the stored readings, ordered by device and then by kind of moment (last, fullest, out of memory).
     pub(super) fn all(&self) -> Vec<DriverReading> {
         self.lock().readings.values().copied().collect()
     }

@@ -12,7 +12,7 @@ static CELLS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
 
 /// An entry of the list; it is never freed.
 struct Link {
-    /// The cell's value, of any type; null for none.
+    /// The cell's pointer to its value, of any type; null while the cell is empty.
     value: &'static AtomicPtr<()>,
     /// The entry that was added before this one.
     next: *mut Link,
@@ -46,7 +46,7 @@ impl Link {
 
 /// A lazily initialized value that lives for ever, except that a forked child abandons it.
 pub struct ForkCell<T: 'static> {
-    /// A leaked box of a `T`; null for none.
+    /// A leaked box of a `T`; null while the cell is empty.
     value: AtomicPtr<()>,
     /// Whether the cell is in the list, or need not be because children keep its value.
     is_linked: AtomicBool,

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// The capacity of the first chunk of a thread; each further chunk is twice as large, up to [`CHUNK_EVENTS`].
 pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
 
-/// The maximum number of unknown binaries that are loaded for one stack.
+/// The maximum number of binaries whose unwind tables are read to capture one stack.
 const MAX_NEW_BINARIES: u32 = 8;
 
 /// The maximum total capacity, in events, of all chunks that are being filled (12 MiB), apart from the first small
@@ -188,8 +188,8 @@ impl HookContext {
         let mut addresses = capture();
         let mut hash = intern::hash(&addresses);
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
-            // The stack is truncated at unknown code: once that binary is loaded, it continues to the next unknown
-            // code.
+            // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a
+            // new capture continues to the next such code.
             for _ in 0..MAX_NEW_BINARIES {
                 if !load_binaries_of(&addresses) {
                     break;
@@ -285,8 +285,9 @@ impl HookContext {
         FreeInProgress { device, address, ticks, stack, block }
     }
 
-    /// Completes the record of a free. The other arguments are used if the block is unknown here: its `size_bytes` and
-    /// `stream` according to the caller, and whether this free `completes` one that was requested earlier.
+    /// Completes the record of a free. The other arguments are used if the live table did not contain the block: the
+    /// block's `size_bytes` and `stream` according to the caller, and whether this free `completes` one that was
+    /// requested earlier.
     #[inline(always)]
     pub(crate) fn finish_free(
         self,
@@ -390,8 +391,8 @@ impl HookContext {
             }
             let stack = self.stack(settings::events_have_stacks());
             let newest = &self.thread.local().newest_ticks;
-            // Segments are not in the live table. Its shards only order their events: updating an address returns a
-            // stamp.
+            // Segments are not in the live table, but its shards also order the events of segments. So this call
+            // changes no entry and is made only for the stamp that it returns.
             let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
             let totals = self.thread.state.totals(slot);
             match action {

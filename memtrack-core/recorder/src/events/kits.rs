@@ -20,11 +20,11 @@ const SHARED_KIT_COUNT: usize = 8;
 pub(crate) struct Kit {
     pub(crate) capture: Box<Capture>,
     pub(crate) stacks: StackCache,
-    /// The generation of code that `stacks` belongs to.
+    /// The value of [`GENERATION`] for which `stacks` is valid.
     generation: u32,
 }
 
-/// Changes when code is unloaded, because cached stacks that contain this code become invalid.
+/// A number that changes when code is unloaded, because cached stacks that contain the code are then invalid.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Invalidates the cached stacks of all kits.

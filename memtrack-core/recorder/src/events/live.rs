@@ -90,7 +90,8 @@ impl Hasher for RegionHasher {
         const TAG_BITS: u32 = 7;
         const SHARD_SHIFT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
         const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_SHIFT;
-        // The halves of a product depend on different bits of the key: folded, each bit depends on the whole key.
+        // The two halves of the product depend on different bits of the key, so each bit of their exclusive or depends
+        // on the whole key.
         let product = u128::from(self.0) * u128::from(FACTOR);
         let folded = (product >> u64::BITS) as u64 ^ product as u64;
         folded & !SHARD_MASK | shard(self.0) << SHARD_SHIFT

@@ -113,7 +113,7 @@ fn mark_now(name: &str) {
     });
 }
 
-/// Returns the marks in the ticks `since..=moment`.
+/// Returns the marks stamped `since..=moment`.
 pub(super) fn between(since: u64, moment: u64) -> Marks {
     let is_in = |row: &LoggedMark| row.ticks >= since && row.ticks <= moment;
     let (rows, left_out) = copy_since(0);

@@ -124,11 +124,12 @@ pub struct Recorder {
     stream_thread: stream_thread::StreamThread,
     /// The total capacity, in events, of the chunks that are being filled.
     filling_events: AtomicU64,
-    /// The lowest device that was omitted because there are too many devices; [`NONE_OMITTED`] again once it is reported.
+    /// The lowest device that was omitted because there are too many devices; [`NONE_OMITTED`] if no device has been
+    /// omitted since this was last reported.
     lowest_omitted: AtomicU16,
 }
 
-/// The value if no device was omitted: the number of the host heap, which is never omitted.
+/// The value of [`Recorder::lowest_omitted`] for no device: the number of the host heap, which is never omitted.
 const NONE_OMITTED: u16 = DeviceId::HOST.0;
 
 /// The full chunks, including those that wait for the stream. Locked only briefly.

@@ -118,7 +118,8 @@ pub(super) fn report(oom: &OutOfMemory) {
         let observers = OBSERVERS.get().read().unwrap_or_else(PoisonError::into_inner);
         observers.iter().map(|(_, observer)| Arc::clone(observer)).collect()
     };
-    // Calling and dropping the observers runs code of the program, outside of memtrack; the list belongs to memtrack.
+    // Calling and dropping the observers runs the program's code, whose allocations are recorded. The list's own memory
+    // is memtrack's, so it is dropped inside memtrack below.
     for observer in observers.drain(..) {
         catch_panic("an observer of out of memory", move || observer(oom));
     }

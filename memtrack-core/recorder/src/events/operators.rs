@@ -46,7 +46,7 @@ struct Shard {
 
 struct Piece {
     base_ticks: u64,
-    /// Never grows.
+    /// Has a fixed capacity of [`PIECE_BYTES`], so that it never grows under the lock.
     lines: Vec<u8>,
 }
 

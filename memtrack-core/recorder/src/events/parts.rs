@@ -1,13 +1,13 @@
-//! The files of a stream: a single file, or, if the stream has a size bound, the parts that remain. The newest part has
-//! the stream's name; when the next part begins, the number of the part is added to its name, and the oldest parts are
-//! removed so that all parts together stay within the bound.
+//! The files of a stream: a single file, or, if the stream has a size bound, several parts. The newest part has the
+//! stream's name. When the next part begins, the previous part is renamed by adding its number, and the oldest parts
+//! are removed so that all parts together stay within the bound.
 //!
 //! **How does a part begin without stopping the hooks?** The live table is read after the part's start moment, and the
 //! stamps of its blocks show, address by address, which events it already contains (docs/FILES.md). So any thread can
 //! begin a part, even in a forked child. All queued chunks are written to the new part before it takes its place: if a
-//! block was freed while the table was read, the part that lacks the block then contains its free. With a bound of less
-//! than 64 MiB, fewer chunks may be queued. Each part repeats all tables, so its size is an eighth of the bound, or
-//! twice the size of its head if that is more.
+//! block was freed while the table was read, the new part may lack the block, but then contains its free. With a bound
+//! of less than 64 MiB, fewer chunks may be queued. Each part repeats all tables, so its size is an eighth of the
+//! bound, or twice the size of its head if that is more.
 
 use crate::guarded_file::{GuardedFile, Identity, identity, is_locked, try_lock, unlock};
 use memtrack_file::part::{is_unfinished, older_parts, part_numbers, part_path};
@@ -33,7 +33,8 @@ pub struct PartFile {
 #[derive(Debug)]
 struct OlderParts {
     max_bytes: u64,
-    /// The bytes of the previous part, until the next one has taken its place.
+    /// The size of the previous part while the next one has not taken its place yet, so that it is not in `parts`;
+    /// otherwise 0.
     reserved_bytes: u64,
     parts: VecDeque<OlderPart>,
 }
@@ -46,7 +47,7 @@ struct OlderPart {
 }
 
 impl OlderParts {
-    /// Removes the oldest parts until `bytes` fit.
+    /// Removes the oldest parts until another `bytes` fit within the bound.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         let mut all: u64 = self.parts.iter().map(|part| part.bytes).sum::<u64>() + self.reserved_bytes;
         while all + bytes > self.max_bytes {
@@ -142,7 +143,7 @@ fn new_part_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Removes a new part that did not take its place.
+/// Removes the temporary file of a new part that has not taken its place.
 pub fn remove_new_part(path: &Path) {
     // A file that cannot be removed only takes up space.
     let _ = fs::remove_file(new_part_path(path));
@@ -165,7 +166,7 @@ impl Write for PartFile {
 pub(super) struct Destination {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// A message for the user.
+    /// A message that tells the user why `path` is not the requested path; `None` if it is.
     pub(super) note: Option<String>,
 }
 

@@ -4,9 +4,9 @@
 //!
 //! First comes a line that needs neither memory nor locks, since the program may end at any moment. Then, if there is
 //! memory for it, the report follows. It is made from a snapshot without events, and symbolizing its functions takes at
-//! most [`SYMBOL_TIME`]. It is made after the hook and while no lock is held. It waits for the session's lock only
-//! briefly, because a thread that runs out of memory may hold locks of the dynamic linker or of the program that other
-//! threads wait for.
+//! most [`SYMBOL_TIME`]. It is made after the hook has ended and while no lock is held. It waits for the session's lock
+//! only briefly, because a thread that runs out of memory may hold locks of the dynamic linker or of the program that
+//! other threads wait for.
 
 use super::exit::lock_session_within;
 use super::pace::Pace;
@@ -42,7 +42,7 @@ const MAX_SCOPES: usize = 256;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReportContext<'a> {
-    /// The request that failed, if memory ran out.
+    /// The request that failed, or `None` if the report is made at a dump.
     pub refused: Option<&'a OutOfMemory>,
     /// The moment from which growth is reported, in ticks, and its name; `None` if the formatter chooses the moment.
     pub since: Option<(u64, &'static str)>,
@@ -120,8 +120,8 @@ fn report(oom: &OutOfMemory, timeout: Duration, has_room: impl FnOnce() -> bool)
     }
 }
 
-/// Decides whether to report now that memory ran out. If so, returns the number of times since the last report that this
-/// was not reported.
+/// Decides whether this out-of-memory error is reported. If so, returns the number of errors since the last report that
+/// were not reported.
 fn begin_report(timeout: Duration) -> Option<u64> {
     let mut session = lock_session_within(timeout)?;
     let running = session.as_mut().filter(|running| running.options.reports_on_oom())?;
@@ -134,7 +134,7 @@ fn begin_report(timeout: Duration) -> Option<u64> {
     Some(std::mem::take(&mut reports.skipped))
 }
 
-/// Returns a snapshot of the memory held, and the moment and name of the last report.
+/// Returns a snapshot of the live memory without events, and the moment and name of the last report.
 fn holdings(timeout: Duration) -> Option<(Snapshot, Option<(u64, &'static str)>)> {
     FORMATTER.get()?;
     let session = lock_session_within(timeout)?;
@@ -228,7 +228,7 @@ impl fmt::Display for Path {
 }
 
 /// Prints which scopes hold the most memory of a device: the only report possible without memory. Sampled blocks are
-/// omitted, so it covers the blocks that are tracked individually.
+/// omitted, so the sums cover only the blocks that are tracked individually.
 fn print_largest_scopes(device: DeviceId) {
     let mut sums = [(ScopeId::NONE, 0_u64); MAX_SCOPES];
     let mut all = 0_u64;
@@ -240,8 +240,8 @@ fn print_largest_scopes(device: DeviceId) {
         all = all.saturating_add(live.size_bytes);
         let start = live.scope.index() % MAX_SCOPES;
         let mut places = (0..MAX_SCOPES).map(|step| (start + step) % MAX_SCOPES);
-        // If there are more scopes than fit, which is rare, the rest are omitted; the numbers of the others stay
-        // correct.
+        // If there are more than [`MAX_SCOPES`] scopes, which is rare, the scopes found last are omitted; the sums of
+        // the others stay correct.
         if let Some(place) = places.find(|&place| sums[place].1 == 0 || sums[place].0 == live.scope) {
             sums[place] = (live.scope, sums[place].1.saturating_add(live.size_bytes));
         }

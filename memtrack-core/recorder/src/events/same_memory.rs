@@ -1,6 +1,7 @@
 //! Distinguishes a process that has a copy of the recorder's memory from the process that the recorder belongs to. A
 //! handler is called in children of `fork` ([`super::fork`]), but not in children of `_Fork` and `clone`, which would
-//! write to their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as its parent's.
+//! otherwise write to their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as
+//! its parent's.
 //!
 //! **How is a copy recognized without a handler?** By a page that the kernel zeroes in copies (`MADV_WIPEONFORK`).
 #![allow(unsafe_code)]
@@ -22,7 +23,7 @@ static IS_WIPED_ON_FORK: AtomicBool = AtomicBool::new(false);
 pub(super) struct SameMemory(());
 
 impl SameMemory {
-    /// Marks the memory of the calling process. The process is not a copy, or the fork handler was called in it.
+    /// Marks the memory of the calling process, which must not be a copy, unless the fork handler was called in it.
     pub(super) fn new() -> Self {
         PAGE.0[0].store(MARKED, Ordering::Relaxed);
         IS_WIPED_ON_FORK.store(request_wipe_on_fork(), Ordering::Release);

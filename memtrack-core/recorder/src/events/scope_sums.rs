@@ -32,7 +32,7 @@ struct ScopeCounters([AtomicU64; 2]);
 enum Table {
     /// 1 MiB of address space. Only the pages in use take memory.
     Private(Zeroed<ScopeCounters>),
-    /// In pages of shared memory.
+    /// Rows in pages of shared memory.
     #[cfg(target_os = "linux")]
     Shared(shared::Pages),
 }
@@ -89,7 +89,7 @@ mod shared {
         pub(super) fn row(&self, slot: usize, row: usize) -> Option<&ScopeCounters> {
             let page = self.0[row / ROWS].load(Ordering::Acquire);
             let page = if page.is_null() { self.take(slot, row / ROWS) } else { page };
-            // SAFETY: null, or the rows of a page, which stay mapped.
+            // SAFETY: the pointer is null or points to the rows of a page, which stay mapped.
             unsafe { page.wrapping_add(row % ROWS).as_ref() }.filter(|_| !page.is_null())
         }
 

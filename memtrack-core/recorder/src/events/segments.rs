@@ -121,7 +121,8 @@ impl Segments {
         self.blocks.load(Ordering::Relaxed) != 0
     }
 
-    /// Makes the segment that contains an address no longer count as a block. Returns the segment if it did so before.
+    /// Makes the segment that contains an address no longer count as a block. Returns the segment if it counted as a
+    /// block until now.
     fn unmark_block(&self, device: DeviceId, address: u64) -> Option<Segment> {
         let mut held = self.lock();
         let (_, around) = held.range_mut(..=(device, address)).next_back()?;
@@ -141,7 +142,7 @@ impl Segments {
             .is_some_and(|held| held.from_driver && held.segment.size_bytes == size_bytes)
     }
 
-    /// Returns the segments that were allocated in the ticks `since..=moment`, by device and address.
+    /// Returns the segments whose allocations are stamped `since..=moment`, ordered by device and address.
     pub(super) fn between(&self, since: u64, moment: u64) -> Vec<Segment> {
         let mut between = Vec::new();
         loop {
@@ -210,7 +211,7 @@ impl HookContext {
         let Some(block) = block else { return };
         let totals = self.thread.state.totals(slot);
         totals.uncount_alloc(block.size_bytes);
-        // The scope did not allocate the block, either.
+        // The block was not an allocation, so it is subtracted from its scope's sums, too.
         let less = [block.size_bytes, 1].map(u64::wrapping_neg);
         totals.report_growth(less);
         scope_sums::add(slot, block.scope, less[0], less[1]);

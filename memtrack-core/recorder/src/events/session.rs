@@ -102,8 +102,8 @@ pub fn start(options: &Options) -> io::Result<bool> {
     #[cfg(not(target_os = "linux"))]
     let needs_reserve = true;
     if needs_reserve {
-        // Not needed with shared memory: the command makes the reports that a program cannot make once its memory has
-        // run out.
+        // With shared memory the reserve is not needed: the command makes the reports that a program cannot make once
+        // its memory has run out.
         reserve::prepare();
     }
     stack::capture::prepare();
@@ -222,8 +222,8 @@ pub(super) fn report_omissions() {
         .for_each(message::print);
 }
 
-/// Switches recording off and waits for the running hooks, so that all data collected next is from the same moment: a
-/// stream must not contain an event that is newer than its list of live blocks.
+/// Switches recording off and waits for the running hooks, so that all data collected afterwards describes the same
+/// moment: a stream must not contain an event that is newer than its list of live blocks.
 pub(super) fn end_recording() {
     switch::set(switch::EVENTS | scope::switch_to_turn_off() | switch::HOST | switch::OPERATORS, false);
     barrier::wait_for_hooks();

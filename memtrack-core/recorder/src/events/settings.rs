@@ -37,7 +37,7 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     BUDGET_MILLIONTHS.store(options.budget_millionths, Relaxed);
     LIVE_BLOCKS.store(options.max_live_blocks(), Relaxed);
     START_TICKS.store(start_ticks, Relaxed);
-    // Threads reset their state when they read a new number.
+    // A thread resets its sampling state when it reads a session number that differs from the one it stored.
     SESSION.fetch_add(1, Release);
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn internal_code() -> std::ops::Range<u64> {
     INTERNAL_CODE[0].load(Relaxed)..INTERNAL_CODE[1].load(Relaxed)
 }
 
-/// Returns the code of the preload library, of which the recorder is not part.
+/// Returns an empty range, because this recorder is not part of the preload library.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn internal_code() -> std::ops::Range<u64> {
     0..0

@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An open recording.
+/// A recording that is open for writing.
 pub(crate) struct Stream {
     path: PathBuf,
     pub(super) writer: RecordingWriter<PartFile>,
     options: Options,
     written: WrittenRows,
-    /// The part being written, if there are parts.
+    /// The part being written; `None` if the stream is a single file.
     part: Option<Part>,
     /// The previous part, until the part of `writer` takes its place.
     previous: Option<RecordingWriter<PartFile>>,

@@ -24,13 +24,13 @@ pub(super) struct StreamThread {
     /// The number of the stream that the thread writes; 0 when the thread has ended.
     alive: AtomicU32,
     bell: Bell,
-    /// Whether the process is exiting, so that the thread must finish the recording, and whether it has done so.
+    /// 0 until the process exits, then [`EXIT_REQUESTED`] or [`EXIT_DONE`].
     exit: AtomicU8,
 }
 
-/// The process is exiting.
+/// The process is exiting, and the stream thread must finish the recording.
 const EXIT_REQUESTED: u8 = 1;
-/// The recording is finished.
+/// The process is exiting, and the stream thread has finished the recording.
 const EXIT_DONE: u8 = 2;
 
 impl StreamThread {
@@ -139,7 +139,8 @@ mod thread {
     }
 
     extern "C" fn run(number: *mut c_void) -> *mut c_void {
-        // Never left: blocks that the C library frees after the thread has ended do not belong to the program, either.
+        // The guard is never dropped: blocks that the C library frees after the thread has ended do not belong to the
+        // program, either.
         std::mem::forget(reentry::enter());
         // SAFETY: the call only names the calling thread.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };

@@ -32,7 +32,8 @@ const MAX_THREADS: usize = current_thread::MAX_STATES + current_thread::SHARED_S
 /// For a stream with a size bound: one chunk may wait per this many bytes of the bound. Fewer may wait than without a
 /// bound, because all waiting chunks are written to a new part when it begins.
 const BOUND_BYTES_PER_WAITING: u64 = 1 << 20;
-/// The maximum in a forked child, where the thread that fills a chunk writes it: only other threads' chunks wait.
+/// The maximum number of waiting chunks in a forked child. There, the thread that fills a chunk writes it, so only
+/// other threads' chunks wait.
 const MAX_WAITING_IN_CHILD: usize = 2;
 /// How long a thread that fills chunks faster than they are written waits before the stream ends.
 const DISK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,7 +98,7 @@ impl UnwrittenChunks {
     }
 }
 
-/// The stream, protected by the lock of the thread that writes it.
+/// The stream. The thread that writes it holds the lock of this value.
 #[derive(Default)]
 pub(super) enum Target {
     /// There is no stream.
@@ -330,7 +331,7 @@ impl Recorder {
     }
 
     /// Ends the stream, because the disk is stuck and chunks pile up. Only the queue and a flag are changed, because
-    /// the stream is locked.
+    /// another thread has locked the stream.
     fn abandon_stream(&self) {
         let waiting = self.store().queue.take();
         if waiting.is_some() {
@@ -367,7 +368,7 @@ impl Recorder {
         });
     }
 
-    /// Writes the chunks, until `enough` returns true before one of them.
+    /// Writes the chunks in order. Calls `enough` before each chunk, and stops if it returns true.
     fn write_chunks(
         &self,
         stream: &mut Stream,
@@ -451,5 +452,5 @@ fn catch_panic(stream: &mut Stream, act: impl FnOnce(&mut Stream)) {
     }
 }
 
-/// The lock of the thread that writes the stream.
+/// The stream and its lock, which the writing thread holds.
 pub(super) type TargetLock = Mutex<Target>;

@@ -47,7 +47,8 @@ pub fn device_of(slot: usize) -> DeviceId {
 pub(super) struct ThreadSums {
     /// The sums by device slot.
     totals: [Totals; DEVICE_SLOTS],
-    /// The current scope of the thread. Collectors add the thread's growth to the scope's sums.
+    /// The current scope of the thread. Collectors add what the thread has allocated since it entered the scope to the
+    /// scope's sums.
     scope: AtomicU32,
 }
 
@@ -287,7 +288,7 @@ mod wiped {
     /// The size of a mapping, in bytes.
     const MAPPING_BYTES: usize = 64 << 10;
 
-    /// The rest of the newest mapping: its address and its size.
+    /// The unused end of the newest mapping: its address and its size.
     static REST: ForkCell<Mutex<(usize, usize)>> = ForkCell::new(|| Mutex::new((0, 0)));
 
     /// Returns memory for a value; `None` if the system has no memory left.
@@ -303,7 +304,8 @@ mod wiped {
                     return NonNull::new(std::ptr::with_exposed_provenance_mut(start));
                 }
             }
-            // Mapped while the lock is not held. Of two threads that map, one loses the rest of its mapping.
+            // The lock is not held during the call. If two threads map memory at the same time, the end of one mapping
+            // stays unused.
             let new = map()?;
             *REST.get().lock().unwrap_or_else(PoisonError::into_inner) = (new, MAPPING_BYTES);
         }
@@ -351,8 +353,8 @@ pub fn sums(slot: usize) -> Sums {
     })
 }
 
-/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, such as a tracker. Also
-/// updates the peak of a heap whose blocks are only counted.
+/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, such as a tracker. For
+/// the host heap, also updates the counted peak.
 pub fn observed_sums(slot: usize) -> Sums {
     if slot_of(DeviceId::HOST) == Some(slot) {
         counted_peak::observe_now();

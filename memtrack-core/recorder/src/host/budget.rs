@@ -5,11 +5,12 @@
 //! current block, which keeps estimates unbiased.
 //!
 //! **Why a budget and not a fixed rate?** A rate that suits one program is too expensive for another. Intervals are
-//! powers of two, each thread chooses its own, and each sample contains its class, so no table of intervals over time
-//! is needed and threads need not agree on a change. A thread alternates between two intervals within milliseconds,
-//! because an estimate's variance grows with the mean interval and its cost with the mean rate. (On the tiny model of
-//! `examples/benches/cost`, 62,000 samples spread evenly over time estimated 99 % of the rows to within 10 % of the
-//! true value. When the budget was saved up and then spent at once, 84,000 samples estimated 97 %.)
+//! powers of two, numbered by their class. Each thread chooses its own, and each sample contains the class of its
+//! interval, so no table of intervals over time is needed and threads need not agree on a change. A thread alternates
+//! between two intervals within milliseconds, because an estimate's variance grows with the mean interval, and the cost
+//! of the samples with the mean rate. (On the tiny model of `examples/benches/cost`, 62,000 samples spread evenly over
+//! time estimated 99 % of the rows to within 10 % of the true value. When the budget was saved up and then spent at
+//! once, 84,000 samples estimated 97 %.)
 //!
 //! **Why does a block count for 2 KiB more than its size?** By bytes alone, blocks of a few dozen bytes are hardly ever
 //! sampled. On the tiny model (1,000 steps), 40 % of the block counts in rows above 1 % were within 10 % of the true
@@ -51,8 +52,8 @@ const BURST_GROWTH: f64 = 0.25;
 /// everything takes 5 % of the process's time, but 6 to 7 % of its main thread's.
 const BURST_FACTOR: f64 = 3.0;
 /// A sampling thread may borrow again only if recording every block would cost less than this fraction of
-/// [`BURST_FACTOR`] times the budget. This way, the rest of a run is not sampled because of one burst, or because another
-/// program briefly used the caches.
+/// [`BURST_FACTOR`] times the budget. A thread can borrow again so that one burst, or another program that briefly uses
+/// the caches, does not cause the rest of the run to be sampled.
 const BURST_EASE: f64 = 0.7;
 /// The amount that a thread borrows at a time, in nanoseconds. A thread that samples repays it from its credit.
 const LOAN_SLICE_NS: i64 = 500_000;
@@ -66,8 +67,7 @@ const MAX_COUNTING_PART: f64 = 2.0 / 3.0;
 /// The share of the maximum credit above which every block is recorded for a while, even if that takes up to
 /// [`BURST_EASE`] times [`BURST_FACTOR`] times the budget. At a heavier load, the credit would be used up immediately.
 const HIGH_CREDIT_SHARE: f64 = 0.5;
-/// The limit on the accumulated deviation of the samples' cost from its target, given as the processor time in which
-/// that much is earned.
+/// The limit on [`Ledger::steer_ns`] in both directions, given as the processor time in which that much is earned.
 const MAX_STEER_NS: f64 = 50e6;
 /// The cost of a sample, relative to the timed cost of its calls. Timing does not include the work before the clock is
 /// first read and after it is last read, and rare calls miss the caches (measured with a profiler: 1.7 to 1.9).
@@ -81,12 +81,13 @@ const EXACT_COST_FACTOR: f64 = 1.5;
 const SAMPLE_PART: f64 = 0.6;
 /// The factor applied to [`SAMPLE_PART`] for a thread that must repay more than one slice of its loan.
 const SAMPLE_PART_IN_DEBT: f64 = 0.5;
-/// The maximum cost of recording every block, as a fraction of the budget.
+/// A thread that samples and has saved [`EXACT_RESERVE_NS`] records every block again only if that costs at most this
+/// fraction of the budget.
 const EXACT_PART: f64 = 0.85;
 
 /// The part of [`START_LOAN_NS`] that has not been lent yet.
 static LOAN_LEFT_NS: AtomicI64 = AtomicI64::new(0);
-/// The class that a thread chose most recently. A new thread starts with it if it cannot borrow.
+/// The most recent class that any thread chose. A new thread starts with this class if it cannot borrow.
 static LAST_CLASS: AtomicU8 = AtomicU8::new(0);
 /// Sums over all threads, for the recording: the processor time, the part of it in which every block was recorded, and
 /// the time spent on recording.
@@ -273,8 +274,9 @@ impl Ledger {
         {
             return 0;
         }
-        // Classes are far apart, so alternate between two of them to meet the target cost of samples. Alternate
-        // quickly, because estimates are better if the mean interval is even over time.
+        // The intervals of neighbouring classes differ by a factor of two, so alternate between two classes to meet the
+        // target cost of samples. Alternate quickly, because estimates are better if the mean interval is even over
+        // time.
         let narrowest_class = self.narrowest_class(budget, self.sample_part(), pair_ns);
         if self.steer_ns > 0.0 { narrowest_class.saturating_sub(1).max(1) } else { narrowest_class.max(1) }
     }

@@ -1,9 +1,10 @@
 //! Measures the peak of the host heap while small blocks are only counted. Recorded blocks are not suited to this,
-//! because the highest of many estimates is usually the one with the largest error. The threads' sums are exact, so they
-//! are added up at certain moments: with each block that is recorded, after each mean gap of bytes if the next sample
-//! is far away, when a tracker reads the sums, and at the end. With several threads, this happens no more often than
-//! every few microseconds. The highest of these sums was certainly reached. Between two observations, the live bytes were
-//! at most those of the first observation plus all bytes allocated until the second.
+//! because the highest of many estimates is usually the one with the largest error. The threads' sums are exact, so
+//! they are added up at certain moments: with each block that is recorded, whenever as many bytes as the mean gap
+//! between two samples have been allocated without a sample, when a tracker reads the sums, and at the end. With
+//! several threads, this happens no more often than every few microseconds. The highest of these sums was certainly
+//! reached. Between two observations, the live bytes were at most those of the first observation plus all bytes
+//! allocated until the second.
 //!
 //! The choice of a moment must not depend on the samples, so that the live bytes at that moment can be estimated from
 //! them. If a sampled block triggers an observation, the moment just before the block is therefore used.
@@ -35,7 +36,7 @@ static IS_OBSERVING: AtomicBool = AtomicBool::new(false);
 /// The bytes that were allocated and freed before the session began.
 static BASE_ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static BASE_FREED: AtomicU64 = AtomicU64::new(0);
-/// The bytes freed at the last observation.
+/// The bytes that had been freed by the last observation.
 static FREED: AtomicU64 = AtomicU64::new(0);
 static HIGHEST: AtomicI64 = AtomicI64::new(0);
 static HIGHEST_TICKS: AtomicU64 = AtomicU64::new(0);
@@ -51,7 +52,8 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Resets everything for a new session. All its blocks have been recorded so far.
+/// Resets everything for a new session, in which every block has been recorded so far, so that observations are not
+/// needed yet.
 pub(super) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);
@@ -70,7 +72,8 @@ pub(crate) fn set_base(sums: &Sums) {
     BASE_FREED.store(sums.freed_bytes, Ordering::Relaxed);
 }
 
-/// Starts observing, because from now on some blocks may only be counted. The peak up to now is known from events.
+/// Starts observing, because from now on some blocks may only be counted. The peak up to now can be determined from the
+/// recorded events.
 #[cold]
 pub(crate) fn begin() {
     if is_on() || IS_OBSERVING.swap(true, Ordering::Acquire) {
@@ -78,7 +81,8 @@ pub(crate) fn begin() {
     }
     if !is_on() {
         FREED.store(BASE_FREED.load(Ordering::Relaxed), Ordering::Relaxed);
-        // If threads start and end continually, the time so far is not known to be covered by events.
+        // If the sums cannot be read, because threads start and end continually, the first interval between two
+        // observations begins with the session rather than now.
         if let Some(read) = (0..MAX_ATTEMPTS).find_map(|_| bounds(SLOT)) {
             FREED.store(read.freed_first, Ordering::Relaxed);
             let now = ticks();
@@ -92,7 +96,8 @@ pub(crate) fn begin() {
     IS_OBSERVING.store(false, Ordering::Release);
 }
 
-/// Observes the sums if an observation is due. Its moment is `stamp`; all known events happened at or before it.
+/// Observes the sums if an observation is due. `stamp` is the time of the observation, in ticks. All events that the
+/// caller knows of happened at or before it.
 #[inline(always)]
 pub(crate) fn observe(stamp: u64) {
     if stamp >= NEXT_TICKS.load(Ordering::Relaxed) && !IS_OBSERVING.swap(true, Ordering::Acquire) {

@@ -17,7 +17,7 @@ pub struct Countdown {
     small_below: AtomicU32,
     /// The bytes that each block counts for in addition to its size.
     block_bytes: AtomicU32,
-    /// The bytes until the next block is picked.
+    /// The bytes until the next block is sampled.
     left: AtomicI64,
     /// The counts of the live filter; null if the thread has not read the pointer yet.
     filter: AtomicPtr<AtomicU8>,
@@ -93,8 +93,8 @@ impl Countdown {
             return self.invalidate();
         }
         self.filter.store(counts, Ordering::Relaxed);
-        // Released so that a signal handler that reads the new value also reads the new filter.
-        // A larger threshold is applied by the slow path.
+        // Released so that a signal handler that reads the new value also reads the new filter. A threshold that does
+        // not fit in 32 bits is applied by the slow path.
         let small_below = u32::try_from(sample_threshold_bytes()).unwrap_or(u32::MAX);
         self.small_below.store(small_below, Ordering::Release);
         // Another session may have begun meanwhile: either its number is read here, or its call of `invalidate` comes

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 const HOST: DeviceId = DeviceId::HOST;
 const HEAP: StreamId = StreamId(0);
-/// The index of the host's sums in a thread's slots.
+/// The index of the host heap in a thread's sums, which are stored by device slot.
 const HOST_SLOT: usize = 0;
 
 /// The switches that require blocks to be observed. If none of them is on, the fast path suffices.

@@ -7,7 +7,7 @@ use crate::events::ticks;
 use crate::guarded_file::GuardedFile;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The open file. It is reopened in a forked child, where `/proc/self` is another directory.
+/// The open file `/proc/self/statm`. It is reopened in a forked child, where `/proc/self` is another directory.
 #[cfg(target_os = "linux")]
 static STATM: ForkCell<Option<GuardedFile>> = ForkCell::new(open_statm);
 
@@ -31,12 +31,12 @@ const MAX_AGE_FACTOR: u64 = 1600;
 /// small operators, reading each time would cost more than the rest of the default mode. In 2.4 ms, a thread touches at
 /// most about eight thousand new pages.
 pub fn recent_resident_bytes() -> (u64, u64) {
-    /// The result. Combining one thread's result with another thread's times is harmless, because all are equally
-    /// recent.
+    /// The result of the last read. Combining one thread's result with another thread's times is harmless, because all
+    /// are equally recent.
     static RESULT: AtomicU64 = AtomicU64::new(0);
-    /// The time at which the result expires, in ticks.
+    /// The time from which the result must not be reused, in ticks.
     static EXPIRES: AtomicU64 = AtomicU64::new(0);
-    /// The time that a read took, in ticks.
+    /// The duration of the last read, in ticks.
     static READ_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
     let before = ticks();
     let expires = EXPIRES.load(Ordering::Acquire);

@@ -26,7 +26,8 @@ const UNMEASURED_PAIR_NS: f64 = 400.0;
 /// The rules by which a session samples small blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// The mean gap in bytes if it is fixed. A mean of 0 samples every block.
+    /// The mean number of bytes between two samples if it is fixed, that is, without a budget. If it is 0, every block
+    /// is sampled.
     pub mean_bytes: u64,
     /// The share of processor time that recording may take, or 0 if the mean is fixed.
     pub budget: f64,
@@ -44,11 +45,11 @@ pub struct Sampler {
     /// The flags for the events of sampled blocks.
     flags: EventFlags,
     random: u64,
-    /// The rest of the gap after the countdown. A gap is counted down in pieces, and the counted peak
-    /// ([`counted_peak`]) is updated after each, so that memory cannot be allocated and freed for long without an
-    /// update.
+    /// The bytes of the gap that remain when the current countdown ends. A gap is counted down in pieces, and the
+    /// counted peak ([`counted_peak`]) is updated after each piece, so that memory cannot be allocated and freed for
+    /// long without an update.
     rest: i64,
-    /// Whether a piece has ended.
+    /// Whether a piece of the gap has ended since [`Self::take_piece_ended`] was last called.
     piece_ended: bool,
     /// The additional state for a budget; `None` without a budget.
     budgeted: Option<BudgetState>,
@@ -65,7 +66,7 @@ struct BudgetState {
     free: Cost,
     /// The ticks at the start of the call being timed, or 0 if no call is being timed.
     timed_from: u64,
-    /// The rest of the gap, in bytes, when it was last set.
+    /// The bytes until the next sample when `small_bytes` was last updated or a new gap was drawn.
     bytes_set: i64,
     small_bytes: u64,
     picked: u32,
@@ -74,7 +75,7 @@ struct BudgetState {
     max_recorded: u32,
     /// The stamp at which the next settlement is due.
     due_ticks: u64,
-    // Readings at the last settlement.
+    // The clocks and counters at the last settlement.
     last_ticks: u64,
     last_cpu_ns: u64,
     last_blocks: u64,
@@ -321,7 +322,7 @@ impl BudgetState {
         }
     }
 
-    /// Accounts for a block that was sampled with `bytes_left` of the gap left. The new gap is `bytes_set`.
+    /// Accounts for a sampled block, which reduced the previous gap to `bytes_left`. The new gap is `bytes_set`.
     #[inline(always)]
     fn picked(&mut self, bytes_left: i64, bytes_set: i64, random: u64) {
         self.count_bytes(bytes_left);
@@ -361,8 +362,8 @@ impl BudgetState {
         let (now, cpu_ns) = (ticks(), thread_cpu_ns());
         let ns_per_tick = ns_per_tick();
         let is_first = self.last_ticks == 0;
-        // Another thread, whose processor time starts at 0, may have reused the state since then, and no thread can use
-        // more processor time than has passed.
+        // Since the last settlement, another thread, whose processor time starts at 0, may have taken over the state.
+        // And no thread can use more processor time than has elapsed.
         let passed_ns = now.saturating_sub(self.last_ticks) as f64 * ns_per_tick;
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
         let pair_ns = self.pair_ns(ns_per_tick);
@@ -396,14 +397,15 @@ impl BudgetState {
         let mean_ns = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
         match (mean_ns(&self.alloc), mean_ns(&self.free)) {
             (Some(alloc), Some(free)) => alloc + free,
-            // Other threads free the blocks, or none has been freed yet.
+            // Only one of the two costs is known, for example because other threads free the blocks. The costs are
+            // assumed to be equal.
             (Some(known), None) | (None, Some(known)) => 2.0 * known,
             (None, None) => UNMEASURED_PAIR_NS,
         }
     }
 }
 
-/// Returns the lowest class that the room for events allows.
+/// Returns the lowest class, which has the shortest interval, for which there is enough memory for events.
 fn min_class_of_room() -> u8 {
     #[cfg(target_os = "linux")]
     if let Some(arena) = crate::shared_memory::arena() {

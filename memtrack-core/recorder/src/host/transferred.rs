@@ -100,7 +100,8 @@ fn remove(address: u64, size_bytes: u64) -> bool {
     false
 }
 
-/// Removes all blocks when another session begins. In that session they are unknown, like the program's earlier blocks.
+/// Removes all blocks when another session begins. In that session, their frees count like those of blocks that the
+/// program allocated before it.
 pub(super) fn clear() {
     if COUNT.swap(0, Ordering::Relaxed) > 0
         && let Some(table) = table()

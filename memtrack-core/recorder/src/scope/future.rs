@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 pin_project! {
     /// A future that is polled in its scope. The scope is entered at the first poll, inside the polling thread's scope.
-    /// If scopes are turned off at that moment, it is never entered.
+    /// If scopes are turned off at the first poll, the scope is never entered.
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
         // `None` once the future is ready, so that the future is dropped inside its scope.
@@ -31,8 +31,8 @@ pin_project! {
             if this.future.is_none() {
                 return;
             }
-            // Guards inside the future restore the scopes of the threads that polled it, so this thread's scope is
-            // saved in every state.
+            // Guards that are dropped with the future restore scopes of the threads that have polled it, which may be
+            // other threads. So this thread's scope is saved and restored in every state.
             let _restore = Guard::resume(match this.state {
                 State::Running { current, .. } => *current,
                 State::New(_) | State::Inert => position(),
@@ -55,7 +55,7 @@ enum State {
     /// Scopes were turned off at the first poll.
     Inert,
     /// The future has been polled. `node` is the scope that ends with the future. `current` is the future's position
-    /// when it last returned, because guards may be held across its awaits.
+    /// when its last poll returned: the future may hold guards across an `.await`, so this may be inside `node`.
     Running { node: Option<&'static ScopeNode>, current: Position },
 }
 

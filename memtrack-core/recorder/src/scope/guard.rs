@@ -15,10 +15,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// The thread's scope. It has a constant initializer and no destructor, so that an allocator can read it even while
-    /// the thread is ending.
+    /// The thread's scope, or `None` outside all scopes. It has a constant initializer and no destructor, so that an
+    /// allocator can read it even while the thread is ending.
     static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
-    /// The thread's account. Handles carry it; nodes do not, because they are never freed.
+    /// The thread's account. Scope handles carry it to other threads. Scope nodes do not contain it: nodes are never
+    /// freed, and each account would need its own.
     static ACCOUNT: Cell<Membership> = const { Cell::new(Membership::NONE) };
 }
 
@@ -47,7 +48,7 @@ pub fn current_id() -> ScopeId {
     id_of(CURRENT.get())
 }
 
-/// Returns the thread's scope.
+/// Returns the thread's scope, or `None` outside all scopes.
 #[inline]
 pub fn current_node() -> Option<&'static ScopeNode> {
     CURRENT.get()
@@ -137,7 +138,7 @@ pub struct Guard {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Scopes were turned off.
+    /// Scopes were turned off when the guard was created. Dropping it does nothing.
     Inert,
     /// Only the thread's current scope was changed, and no scope ends with the guard.
     Resumed { previous: Position },
@@ -146,7 +147,7 @@ enum State {
 }
 
 impl Guard {
-    /// Creates a guard for a scope that is not tracked.
+    /// Creates a guard that does nothing, for a scope that is not tracked.
     #[inline(always)]
     pub(super) const fn inert() -> Self {
         Self { state: State::Inert, not_send: PhantomData }

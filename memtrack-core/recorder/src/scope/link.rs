@@ -1,6 +1,6 @@
 //! The pointers that make up the sets of scopes and names. Each is empty or points to a value that is never freed. This
-//! file contains the only unsafe code in `scope/`. A `OnceLock` would need none, but a child forked while another
-//! thread was setting it would wait for that thread forever.
+//! file contains the only unsafe code in `scope/`. A `OnceLock` would need no unsafe code, but a child that is forked
+//! while another thread is setting it would wait for that thread forever.
 
 #![allow(unsafe_code)]
 

@@ -5,7 +5,7 @@
 //! The set is bounded. New scopes beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded
 //! into one scope "(other)" per parent and kind. Beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the
 //! innermost one. An operator directly inside itself is a single scope. Entries into folded scopes are counted, and the
-//! sums of folded scopes are in no other row.
+//! memory of folded scopes is attributed only to the "(other)" scopes.
 
 use super::link::{Link, empty_links};
 use super::names::Name;
@@ -183,7 +183,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
 #[cold]
 fn replace(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     count_folded();
-    // Replacements are not nested, except to keep the phase.
+    // Scopes that stand in for others are not nested, except to preserve the phase.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
         return same;

@@ -54,8 +54,8 @@ pub fn connect(path: &CStr) -> bool {
     })
 }
 
-/// Counts this program in the region whose file has this path, as a program that is not recorded because it has no room for
-/// recording.
+/// Counts this program in the region whose file has this path, as a program that is not recorded because its address
+/// space has no room for the recorder's tables.
 pub fn count_this_program(path: &CStr) {
     with_header(path, |header| {
         // SAFETY: the header is mapped.
@@ -109,7 +109,7 @@ pub fn note_bypassed_driver() {
 /// Counts a program that is about to be started and cannot be recorded: because no library can be preloaded into it, or
 /// because the library is not in its environment.
 pub fn count_unrecorded_program(cannot_be_preloaded: bool) {
-    // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
+    // SAFETY: the pointer is null or points to the mapped header, which is never unmapped while the pointer is set.
     if let Some(region) = unsafe { HEADER.load(Ordering::Acquire).as_ref() } {
         let count = if cannot_be_preloaded { &region.refused } else { &region.without_library };
         count.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +117,8 @@ pub fn count_unrecorded_program(cannot_be_preloaded: bool) {
 }
 
 fn map_header(path: &CStr) -> Option<NonNull<RegionHeader>> {
-    // SAFETY: a C string; the descriptor was opened here, and is closed before any other code of the program runs.
+    // SAFETY: the path is a C string. The descriptor was opened here, and is closed before any other code of the
+    // program runs.
     unsafe {
         let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
         let file = libc::open(path.as_ptr(), flags);
@@ -162,7 +163,7 @@ pub(crate) struct Arena {
     /// The value of [`RegionHeader::freed`] when no page was found, plus one. No page is searched for until that value
     /// changes.
     exhausted: AtomicU64,
-    /// Whether the command's process ids certainly mean the same processes here.
+    /// Whether a process id certainly refers to the same process here as it does for the command.
     shares_pids: bool,
     watch: CommandWatch,
     log: Mutex<Log>,
@@ -176,13 +177,14 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// Takes the first extent of this process, and announces the process.
     fn begin() -> Option<Self> {
-        // SAFETY: null, or the mapped header, which is never unmapped while the pointer is set.
+        // SAFETY: the pointer is null or points to the mapped header, which is never unmapped while the pointer is set.
         let region = unsafe { HEADER.load(Ordering::Acquire).as_ref() }?;
         // A forked child must take another arena.
         watch_forks();
         let namespaces = (pid_namespace(), region.pid_namespace.load(Ordering::Relaxed));
         if is_in_other_namespace(namespaces) {
-            // The collector would watch the process that has this id in its own namespace.
+            // In the collector's namespace, this process's id may belong to another process, which the collector would
+            // then watch.
             region.in_other_namespaces.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -249,7 +251,8 @@ impl Arena {
             return None;
         }
         let freed = self.region.freed.load(Ordering::Acquire);
-        // Sums may take extents that are kept for them.
+        // Sums may also take the extents that are reserved for them, so a page for sums may be free when none is free
+        // for events.
         let may_be_free = purpose == Purpose::Sums
             || self.exhausted.load(Ordering::Relaxed) != freed.wrapping_add(1)
                 && self.room().suffices(purpose);
@@ -284,7 +287,7 @@ impl Arena {
         None
     }
 
-    /// Returns the lowest sampling class that the room for events allows.
+    /// Returns the lowest sampling class, which has the shortest interval, for which there is enough memory for events.
     pub(crate) fn min_class(&self) -> u8 {
         self.room().min_class()
     }
@@ -304,7 +307,7 @@ impl Arena {
         let first = self.next.load(Ordering::Relaxed);
         for index in (0..count).map(|offset| (first + offset) % count) {
             let extent = self.extents[index].load(Ordering::Acquire);
-            // SAFETY: null, or a mapped extent of this process.
+            // SAFETY: the pointer is null or points to a mapped extent of this process.
             let Some(header) = (unsafe { extent.as_ref() }) else { continue };
             if header.free_pages.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -420,7 +423,7 @@ impl Drop for Arena {
     }
 }
 
-/// The end of the log. One thread at a time appends to it.
+/// The pages at the end of the log. One thread at a time appends to them.
 #[derive(Default)]
 struct Log {
     page: Option<NonNull<PageHeader>>,
@@ -428,7 +431,7 @@ struct Log {
     spare: Option<NonNull<PageHeader>>,
     /// The number of bytes in `page`.
     len: usize,
-    /// The number of pages so far.
+    /// The number of pages of the log so far, including earlier ones.
     pages: u64,
 }
 
@@ -514,7 +517,7 @@ pub(crate) fn log_bytes_of_stack(addresses: &[u64]) -> usize {
 /// Appends a record to the log of this process, if recording goes to shared memory.
 pub(crate) fn append(record: &Record<'_>) {
     if let Some(arena) = arena() {
-        // If there is no room, the record is lost, and events that refer to it have unknown data.
+        // If there is no room, the record is lost, and what it describes is unknown in the events that refer to it.
         arena.append(record);
     }
 }

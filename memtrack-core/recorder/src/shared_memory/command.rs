@@ -12,7 +12,7 @@ pub(super) const UNKNOWN: u64 = 0;
 
 /// Returns the number of this process's PID namespace, or [`UNKNOWN`]. `errno` is preserved.
 pub(super) fn pid_namespace() -> u64 {
-    // SAFETY: a C string, and a local variable for which zeros are valid; every thread has an `errno`.
+    // SAFETY: the path is a C string, and zeros are valid for the local variable; every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
         let mut data: libc::stat = std::mem::zeroed();
@@ -32,8 +32,9 @@ pub(super) fn is_in_other_namespace((this, command): (u64, u64)) -> bool {
     differs || IS_IN_OTHER_NAMESPACE.load(Ordering::Relaxed)
 }
 
-/// Returns whether a process is certainly running, or merely stopped. Returns false if the process has ended, even if its
-/// parent has not waited for it, or if the system does not answer. `errno` is preserved.
+/// Returns whether a process certainly exists and has not ended; a stopped process also counts as running. Returns
+/// false if the process has ended, even if its parent has not waited for it, or if the system does not permit the
+/// query. `errno` is preserved.
 ///
 /// **Why not `kill` with signal 0?** It succeeds for a process that its parent has not waited for. A program's seccomp filter
 /// may also end the program because of it, whereas the recorder makes the call used here anyway.

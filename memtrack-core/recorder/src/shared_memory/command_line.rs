@@ -6,13 +6,13 @@ use super::log::Record;
 use memtrack_model::text::cut;
 use std::sync::OnceLock;
 
-/// The maximum number of bytes that are kept.
+/// The maximum number of bytes of the command line that are stored.
 const MAX_BYTES: usize = 1024;
 
-/// The arguments, with a null byte between them.
+/// The program's arguments, with a null byte between them, truncated to [`MAX_BYTES`].
 static COMMAND_LINE: OnceLock<String> = OnceLock::new();
 
-/// Keeps the command line.
+/// Stores a copy of the command line.
 pub(super) fn keep() {
     let mut text = String::new();
     for argument in std::env::args_os() {

@@ -17,9 +17,10 @@ pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
 /// log.
 pub(super) const ABI: u32 = 4;
 
-/// The owner of an extent that a process may take; 0 is the owner of an extent that is not reserved yet.
+/// The value of an extent in [`RegionHeader::owners`] if a process may take the extent. The value is 0 if the extent is
+/// not reserved yet.
 pub(super) const FREE: u32 = 1;
-/// The owner of the first extent.
+/// The value of the first extent in [`RegionHeader::owners`], because that extent belongs to the command.
 pub(super) const COMMAND: u32 = 2;
 /// The number that is added to a process id to get the number of an owner.
 const OWNER_OFFSET: u32 = 16;
@@ -57,7 +58,7 @@ pub(super) struct RegionHeader {
     pub(super) programs: AtomicU64,
     /// The number of forked processes that wanted to be recorded, including those beyond the limit.
     pub(super) forks: AtomicU64,
-    /// 1 if programs beyond the limit are recorded with the smallest budget.
+    /// 1 if programs beyond the limit are recorded with the smallest budget; 0 if they are not recorded.
     pub(super) samples_beyond_limit: AtomicU32,
     /// The number of started programs into which no library can be preloaded.
     pub(super) refused: AtomicU64,
@@ -84,7 +85,7 @@ pub(super) struct ExtentHeader {
     pub(super) free_pages: AtomicU32,
     /// The state of each page (`protocol`).
     pub(super) pages: [AtomicU32; EXTENT_PAGES],
-    /// Used in the first extent of a process.
+    /// The process's data. Used only in the first extent of a process.
     pub(super) header: ProcessHeader,
 }
 
@@ -139,9 +140,9 @@ pub enum Counter {
     ExactNs,
     /// The processor time that recording took.
     SpentNs,
-    /// The mean gap in bytes between samples, where it was widest.
+    /// The largest mean number of bytes between two samples that has been used so far.
     WidestIntervalBytes,
-    /// Entries into scopes that did not fit.
+    /// Entries into scopes that did not fit into the set of scopes.
     FoldedScopes,
     /// Threads whose sums are not in shared memory, because there was no page for them.
     ThreadsWithoutSums,
@@ -160,11 +161,11 @@ pub struct Peak {
     pub bytes: u64,
     /// The time at which the highest sum was observed, in ticks.
     pub ticks: u64,
-    /// The largest upper bound between two observations.
+    /// The largest upper bound on the live bytes between two observations.
     pub most_bytes: u64,
-    /// The first observation.
+    /// The time of the first observation, in ticks.
     pub since_ticks: u64,
-    /// The last observation.
+    /// The time of the last observation, in ticks.
     pub until_ticks: u64,
 }
 
@@ -194,7 +195,8 @@ pub(crate) struct PageHeader {
     pub(crate) len: AtomicU32,
     /// A [`PageKind`]. It is set once the rest of the header is set.
     pub(super) kind: AtomicU32,
-    /// The position of this page in the log, or the number of its first row of sums of scopes.
+    /// For a page of the log, the page's position in the log. For a page of sums of scopes, the number of the page's
+    /// first row.
     pub(super) number: AtomicU64,
     /// 1 if nothing will be added to this page of the log.
     pub(super) is_finished: AtomicU32,

@@ -56,7 +56,7 @@ pub enum Record<'a> {
     Mark(u64, ThreadId, &'a str),
     /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass(&'a str),
-    /// A request for memory that failed, the ticks afterwards, and a text about the scope.
+    /// A request for memory that failed, the time just afterwards in ticks, and a text that names the current scope.
     OutOfMemory(&'a OutOfMemory, u64, &'a str),
     /// The arguments of the program, with a null byte between them.
     CommandLine(&'a str),
@@ -81,7 +81,7 @@ pub enum ReadRecord {
     Mark(u64, ThreadId, String),
     /// The binary whose `dlsym` makes driver calls bypass the hook.
     Bypass(String),
-    /// A request for memory that failed, the ticks afterwards, and a text about the scope.
+    /// A request for memory that failed, the time just afterwards in ticks, and a text that names the current scope.
     OutOfMemory(OutOfMemory, u64, String),
     /// The arguments of the program.
     CommandLine(Vec<String>),
@@ -193,13 +193,13 @@ fn driver_words(reading: &DriverReading) -> [u64; 13] {
     ]
 }
 
-/// The first record at the front of some bytes.
+/// The result of [`take`].
 pub(super) enum Taken {
     /// A record; `None` if it is damaged or of an unknown kind.
     Record(Option<ReadRecord>),
-    /// The record is not complete.
+    /// The bytes end before the first record does.
     Incomplete,
-    /// No program writes such a record, so nothing after it can be read.
+    /// The bytes begin with something that no program writes as a record, so nothing after it can be read.
     Damaged,
 }
 
@@ -287,11 +287,11 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
     }
 }
 
-/// The kinds of scopes by their numbers.
+/// The kinds of scopes, each at the index by which records refer to it.
 const SCOPE_KINDS: [ScopeKind; 5] =
     [ScopeKind::Operator, ScopeKind::Module, ScopeKind::Root, ScopeKind::Backward, ScopeKind::Optimizer];
 
-/// The rest of a record's content.
+/// The part of a record's content that has not been decoded yet.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

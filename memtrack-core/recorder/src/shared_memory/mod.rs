@@ -6,7 +6,7 @@
 //! The memory is one anonymous file (`memfd`) of the command, the *region*, divided into *extents* of 64 KiB. The first
 //! extent has the `RegionHeader`. The others are reserved by the command before they can be taken, so that a lack of
 //! memory cannot end the program with `SIGBUS`. A process takes an extent when it needs one. No other process can take
-//! that extent until its process has ended and the command has freed the extent.
+//! that extent until the first process has ended and the command has freed the extent.
 //!
 //! An extent has 16 pages. Its first page is an `ExtentHeader`; the process takes each of the others for one purpose
 //! ([`PageKind`]): the events of a thread and device, the log of everything that events refer to by number, the sums
@@ -16,7 +16,7 @@
 //! - `arena`: the program's side
 //! - `region`: the command's side
 //! - `protocol`: how pages pass from one side to the other
-//! - `room`: the room that is left for events, and which events may take it
+//! - `room`: the pages that are left for events, and which events may take them
 //! - [`log`]: the records in the log
 //! - `command`: the program's information about the command
 //! - `command_line`: the program's arguments, which are also in the log

@@ -119,7 +119,7 @@ impl Region {
         let end = (self.reserved + extents).min(MAX_EXTENTS);
         if end > self.reserved {
             reserve(&self.file, self.reserved, end - self.reserved)?;
-            // All bytes are zero, so only the first page of each extent needs to be touched.
+            // All bytes of newly reserved extents are zero, so only the first page of each needs to be touched.
             for number in self.reserved..end {
                 self.free_extent(number);
             }
@@ -495,12 +495,12 @@ pub struct ProcessView {
     pub image: u64,
     /// The first reading of the clock: ticks, and nanoseconds since the Unix epoch.
     pub clock: (u64, u64),
-    /// The first stamp.
+    /// The first stamp of the recording.
     pub start_ticks: u64,
     extents: Vec<usize>,
 }
 
-/// Events of one thread and device, in order.
+/// Events that were read from one page. They belong to one thread and device, and are in order.
 #[derive(Debug)]
 pub struct EventPage {
     /// The events; never empty.
@@ -511,9 +511,9 @@ pub struct EventPage {
 #[derive(Debug, Default)]
 pub struct LogState {
     page: u64,
-    /// The number of bytes of the page that were read.
+    /// The number of bytes that were read from the page with the number `page`.
     read: usize,
-    /// The beginning of a record that is not complete.
+    /// The bytes read so far of a record that is not complete.
     bytes: Vec<u8>,
     /// Whether the rest of the log cannot be read.
     is_damaged: bool,

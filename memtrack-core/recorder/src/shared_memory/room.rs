@@ -1,10 +1,10 @@
-//! The room that is left for events, and which events may take it.
+//! The pages that are left for events (their *room*), and which events may take them.
 //!
-//! A program can allocate faster than the command reads, above all when other programs use all processors. The thread that
-//! allocates must not wait, so the room may run out. This happens in three steps. First, small blocks are sampled at wider
-//! intervals ([`min_class`](Room::min_class)), so that sums are still estimated without bias. Next, allocations of small blocks
-//! may not take one of the last pages. Finally, no event of the heap may take one, because events of devices are few and matter
-//! more. Events that are omitted are counted.
+//! A program can allocate faster than the command reads, above all when other programs use all processors. The thread
+//! that allocates must not wait, so the pages may run out. As they become few, events are omitted in three steps.
+//! First, small blocks are sampled at wider intervals ([`min_class`](Room::min_class)), so that sums are still
+//! estimated without bias. Next, allocations of small blocks may not take one of the last pages. Finally, no event of
+//! the heap may take one, because events of devices are few and matter more. Events that are omitted are counted.
 
 use super::layout::{EXTENT_PAGES, ProcessHeader, RegionHeader};
 use crate::host;
@@ -12,7 +12,7 @@ use memtrack_model::event::{Action, DeviceId, Event};
 use std::sync::atomic::Ordering;
 
 /// The number of extents at the beginning of a region that are taken only by processes that begin, and for the sums of
-/// threads, because events may take all other extents in a moment.
+/// threads, because events may take all other extents very quickly.
 pub(super) const RESERVED_FIRST_EXTENTS: usize = 8;
 
 /// The purpose for which a page is taken, from the most to the least important.
@@ -53,7 +53,8 @@ impl Purpose {
     }
 }
 
-/// The approximate room of a process. Other threads and the command may change it at any time.
+/// The approximate number of pages that are left for the events of a process. Other threads and the command may change
+/// it at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// The number of pages that can be taken.
@@ -80,7 +81,7 @@ impl Room {
         self.free_pages >= purpose.kept_pages()
     }
 
-    /// Returns the lowest sampling class that the room allows.
+    /// Returns the lowest sampling class, which has the shortest interval, for which enough pages are left.
     pub(super) fn min_class(&self) -> u8 {
         let free_pages = self.free_pages.saturating_sub(Purpose::Small.kept_pages());
         host::min_class(self.unread_pages, self.unread_pages + free_pages)

@@ -179,8 +179,8 @@ impl StackInterner {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the hashes of stacks that go through `code`, which is no longer loaded. If the same addresses occur
-    /// again, they belong to other code and get a new id. Returns whether there were any such stacks.
+    /// Removes the hashes of stacks that go through `code`, which is no longer loaded. If a stack with the same
+    /// addresses occurs again, it goes through other code and gets a new id. Returns whether any hashes were removed.
     pub(crate) fn forget_code(&self, code: &Range<u64>) -> bool {
         let stored = self.lock();
         let goes_through = |id: &StackId| stored.get(*id).iter().any(|address| code.contains(address));

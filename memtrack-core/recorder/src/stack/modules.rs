@@ -27,8 +27,9 @@ pub fn loaded_modules() -> Vec<Module> {
     modules
 }
 
-/// Returns the addresses of the binary that contains `address`, from the first to one past the last mapped one; `None` if no binary
-/// does, or if that is not known without searching: on processors other than x86-64, and with glibc before 2.35. Takes no lock.
+/// Returns the range of addresses at which the binary that contains `address` is mapped; `None` if no binary contains
+/// it, or if the binary cannot be determined without a search (on processors other than x86-64, and with glibc before
+/// 2.35). Takes no lock.
 pub fn binary_at(address: u64) -> Option<Range<u64>> {
     #[cfg(target_arch = "x86_64")]
     return super::capture::binary_at(address);

@@ -78,7 +78,7 @@ mod switch {
             let work = ManuallyDrop::take(&mut call.work);
             (call, work)
         };
-        // A panic must not unwind out of this stack, because there is no frame below.
+        // A panic must not unwind out of this stack, because the caller's frame is on another stack.
         call.result = Some(catch_unwind(AssertUnwindSafe(work)));
     }
 

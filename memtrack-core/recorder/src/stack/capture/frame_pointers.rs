@@ -106,7 +106,8 @@ impl ThreadChain {
         &self.addresses[..self.len]
     }
 
-    /// Returns the index of the innermost frame whose words have changed, among the outermost `count` frames.
+    /// Returns the index of the innermost of the outermost `count` frames whose saved frame pointer or return address
+    /// has changed.
     #[inline(always)]
     fn first_changed(&self, count: usize) -> Option<usize> {
         (0..count).rev().find(|&index| {
@@ -130,7 +131,7 @@ fn bottom(registers: &Registers, bounds: &StackBounds) -> u64 {
     unwinder.stack_pointer(outermost).saturating_sub(16).max(1)
 }
 
-/// Captures one stack with two methods, and enables frame pointers if the results agree.
+/// Captures one stack along the frame pointers and with `backtrace`, and enables frame pointers if the results agree.
 pub(super) fn self_check() {
     IS_VERIFIED
         .store(methods_agree(&mut Capture::new(), &StackBounds::of_this_thread(), 3), Ordering::Relaxed);

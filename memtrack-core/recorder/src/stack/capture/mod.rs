@@ -170,9 +170,9 @@ pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
 
 /// A binary that is no longer loaded.
 pub(crate) struct Unloaded {
-    /// The binary's code, at its addresses in stored stacks.
+    /// The range of addresses that the binary's code has in stored stacks.
     pub(crate) code: std::ops::Range<u64>,
-    /// The binary's module in recordings.
+    /// The binary's entry in a recording's list of modules.
     pub(crate) module: Option<memtrack_model::snapshot::Module>,
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     binary: unwind_tables::UnloadedBinary,
@@ -225,8 +225,8 @@ pub(crate) fn listed_in_child(
     parent_modules
 }
 
-/// Relocates a new stack's addresses before they are stored, so that an address in a recording has one meaning even
-/// after binaries have been unloaded.
+/// Relocates a new stack's addresses before they are stored, so that each address in a recording refers to the code of
+/// only one binary, even after binaries have been unloaded.
 pub(crate) fn relocate(addresses: &mut [u64]) {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     unwind_tables::relocate(addresses);

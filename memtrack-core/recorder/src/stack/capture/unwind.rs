@@ -153,7 +153,7 @@ impl ThreadUnwinder {
                         kept = candidate;
                         break;
                     }
-                    // Frames inside the changed one cannot be reused.
+                    // Frames deeper than the changed one cannot be reused.
                     Some(changed) => candidate = changed,
                 }
             }
@@ -200,8 +200,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[from..]
     }
 
-    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged. Returns the index
-    /// of the innermost frame whose words have changed.
+    /// Checks the words that were read for the saved frames with indices below `innermost`, which are the outer frames.
+    /// Returns the index of the innermost of these frames whose words have changed.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {

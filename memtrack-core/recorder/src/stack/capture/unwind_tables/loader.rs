@@ -50,7 +50,7 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
     let tables = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME);
     let (Some(code), Some(tables)) = (code, tables) else { return 0 };
     let header_at = loaded(tables);
-    // Packers leave program headers whose ranges are not loaded.
+    // Packed executables may have program headers whose ranges are not loaded.
     let is_loaded = |range: &std::ops::Range<u64>| {
         segments.iter().any(|header| {
             let segment = loaded(header);
@@ -114,8 +114,8 @@ unsafe extern "C" {
     fn _Unwind_Backtrace();
 }
 
-/// Returns whether a binary with this code and load address is certain to remain loaded: the dynamic linker, the C library, or the
-/// preload library or libgcc, which it needs.
+/// Returns whether a binary with this code and load address is certain to remain loaded: the dynamic linker, the C
+/// library, the preload library, or libgcc, which the preload library needs.
 fn is_permanent(code: &std::ops::Range<u64>, bias: u64) -> bool {
     // SAFETY: the call only queries a number.
     let linker = unsafe { libc::getauxval(libc::AT_BASE) };

@@ -4,7 +4,7 @@
 //!
 //! The tables are copies (except those of the program and others that are never unloaded), so they do not keep binaries
 //! loaded, and [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are
-//! relocated before they are stored, so that an address in a recording has one meaning.
+//! relocated before they are stored, so that each address in a recording refers to the code of only one binary.
 #![allow(unsafe_code)]
 
 mod loader;
@@ -46,7 +46,7 @@ struct Binary {
     eh_frame_at: u64,
     /// The dynamic linker's name for the binary, which is empty for the program.
     name: String,
-    /// The binary's module in recordings, before it is shifted.
+    /// The binary's entry in a recording's list of modules, before `shift` is added to its addresses.
     module: Option<Module>,
     /// The value added to the binary's addresses when they are stored.
     shift: u64,
@@ -67,8 +67,8 @@ fn known() -> Option<&'static Known> {
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the addresses of the binary that contains `address`, from the first to one past the last mapped one; `None` if there is no
-/// such binary, or if glibc is older than 2.35. Takes no lock.
+/// Returns the range of addresses at which the binary that contains `address` is mapped; `None` if there is no such
+/// binary, or if glibc is older than 2.35. Takes no lock.
 pub(in crate::stack) fn binary_at(address: u64) -> Option<Range<u64>> {
     loader::object_at(address).map(|object| object.mapped())
 }
@@ -79,7 +79,8 @@ pub(super) fn unwinder() -> Option<&'static Table> {
     known().map(|known| &known.table)
 }
 
-/// A binary that is no longer loaded, at its addresses in recordings.
+/// A binary that is no longer loaded. `code` and `module` contain the addresses that it has in recordings, and `raw`
+/// those at which it was loaded.
 pub(crate) struct UnloadedBinary {
     pub(crate) code: Range<u64>,
     pub(crate) module: Option<Module>,
@@ -133,8 +134,8 @@ pub(super) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
         let is_known = |(binary, known): &(&Binary, Module)| {
             (binary.code.start < module.end && module.start < binary.code.end).then_some(known == module)
         };
-        // If a known binary overlaps the module's addresses, the module is loaded only if it is that binary. Otherwise
-        // it may be a binary without unwind tables.
+        // If a known binary overlaps the module's addresses, the module is still loaded only if it is that binary. If
+        // no known binary overlaps them, the module may be a binary without unwind tables.
         match described.iter().find_map(is_known) {
             Some(is_same) => is_same,
             None => {
@@ -152,7 +153,7 @@ pub(super) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
 }
 
 impl Binary {
-    /// Returns the binary's module in recordings.
+    /// Returns the binary's entry in a recording's list of modules.
     fn as_recorded(&self) -> Option<Module> {
         self.module.as_ref().map(|module| relocation::shifted_module(module, self.shift))
     }

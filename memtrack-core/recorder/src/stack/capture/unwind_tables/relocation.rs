@@ -1,5 +1,5 @@
-//! Ensures that each address in a recording has only one meaning. If code is loaded at the addresses of earlier code that
-//! stored stacks contain, the addresses of the new code are relocated before they are stored.
+//! Ensures that each address in a recording refers to the code of only one binary. If code is loaded at the addresses
+//! of earlier code that stored stacks contain, the addresses of the new code are relocated before they are stored.
 
 use super::{Binary, UnloadedBinary, known, lock_known};
 use crate::events::ForkCell;
