@@ -10,6 +10,7 @@
 //! controlling terminal is not stopped when it writes.
 #![allow(unsafe_code)]
 
+use super::orphans;
 use super::outcome::{self, Found, Outcome};
 use super::reporter::{Reporter, Subject, Task};
 use super::wait::open_process;
@@ -17,6 +18,7 @@ use crate::Streams;
 use crate::args::RunArgs;
 use crate::args::SnapshotOn;
 use memtrack_core::__collector::{Collector, Settings};
+use memtrack_core::__run_protocol as protocol;
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::ProcessEnd;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -391,11 +393,13 @@ fn collect(mut collector: Collector, mut channel: UnixStream, job: &Job) {
     outcome::end_recording(&mut collector, job);
 }
 
-/// Waits briefly for the program that the command started to begin recording. Returns `None` if it does not begin in
-/// time or has ended.
+/// Finds the program that the command has started: the process that begins to record, or the oldest one whose environment names this
+/// collector's memory. Waits briefly for it. Returns `None` if it does not appear in time or has ended.
 fn find_program(collector: &mut Collector) -> Option<OwnedFd> {
+    let memory = collector.memory_path(std::process::id());
     for _ in 0..MAX_POLLS_FOR_PROGRAM {
-        if let Some(program) = collector.first_process() {
+        let program = collector.first_process();
+        if let Some(program) = program.or_else(|| orphans::oldest_with(protocol::MEMORY, &memory)) {
             return open_process(program);
         }
         wait_and_poll(collector);

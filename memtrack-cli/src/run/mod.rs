@@ -3,7 +3,7 @@
 //! - `program`, `library`, `inherited`: the checks and preparations before the program starts
 //! - `wait`: starts the program, waits for it as a shell does, and forwards signals
 //! - `exec`: the command becomes the program, and another process waits for it
-//! - `collector`: the process that writes the recordings, and the channel to it
+//! - `collector`: the process that writes the recordings, and the channel to it; `orphans`: the program of a command that was killed
 //! - `reporter`: snapshots and reports while the program runs; `kept`: which snapshots stay
 //! - `outcome`: the report at the end; `holds`: what held the memory
 
@@ -13,6 +13,7 @@ pub(crate) mod holds;
 pub(crate) mod inherited;
 mod kept;
 pub(crate) mod library;
+mod orphans;
 mod outcome;
 pub(crate) mod program;
 mod reporter;
