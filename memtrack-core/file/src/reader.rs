@@ -328,11 +328,11 @@ struct State {
     /// Whether the last LIVE chunk was read.
     live_complete: bool,
     statistics_read: bool,
-    /// The rows of the newest sums of scopes, until the last row has been read.
+    /// The newest table of sums by scope, as far as its rows have been read: the table is written in pieces.
     scope_sums: ScopeSums,
     /// The segments that are parts of expandable segments.
     expandable: HashSet<(DeviceId, u64)>,
-    /// In a recording in parts, the state at the beginning of the oldest part.
+    /// If the recording consists of several parts, the state at the beginning of the oldest one.
     opening: Option<OpeningState>,
     /// The newest part from which a chunk was read.
     part: Option<Part>,

@@ -40,7 +40,7 @@ fn fails(allocator: &Allocator, size: u64) {
     black_box(allocator.caching_allocator_alloc(black_box(size), DEVICE, StreamId(0)).unwrap_err());
 }
 
-/// Returns which of these functions is on a stack.
+/// Returns the name of this file's function that is on a stack; `None` if there is none.
 fn caller(snapshot: &Snapshot, stack: StackId) -> Option<&'static str> {
     let frames = snapshot.named.get(stack);
     if frames.is_empty() {

@@ -284,7 +284,7 @@ fn recordings_with_marks_are_compared_and_heaps_apart_from_devices() {
     let answer = json(folder.path(), &["."]);
     let names: Vec<&Value> =
         answer["memories"].as_array().unwrap().iter().map(|memory| &memory["device"]["name"]).collect();
-    // Each rank uses the accelerator with the rank's number, so the report calls it just "device".
+    // The device's number equals the rank, so it does not identify one device of all ranks: the report says just "device".
     assert_eq!(names, ["device", "host heap"]);
     let odd = outlier(&answer, "peak");
     assert_eq!((odd.len(), &odd[0]["rank"]), (1, &2.into()));

@@ -47,7 +47,7 @@ pub(super) fn is_defined_only_here(name: &CStr) -> bool {
     is_here(name.to_bytes(), process_symbol(name)) && look_up(libc::RTLD_NEXT, name).is_null()
 }
 
-/// Sets the weak references to names that only memtrack defines to null. Must be called after the program was loaded,
+/// Sets to null the weak references to names that only memtrack defines. Must be called after the program was loaded,
 /// while the process has only one thread.
 pub(crate) fn hide_absent_names() {
     let library = binary_of(process_symbol(c"memtrack_heap_library")).cast_mut();

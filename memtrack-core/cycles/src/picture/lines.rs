@@ -19,9 +19,9 @@ pub(crate) struct DrawnEdge {
     pub edges: Vec<u32>,
     /// The cycle that the line belongs to, as an index into the findings.
     pub cycle: Option<u32>,
-    /// Whether one of the references should become weak.
+    /// Whether memtrack suggests to make one of this line's references weak.
     pub cut: bool,
-    /// Whether the line is on a cycle's closed path in the text, or on a cycle's path to device memory.
+    /// Whether the text names the line: as a part of a cycle, or of the path from a cycle to device memory.
     pub shown: bool,
 }
 

@@ -519,8 +519,8 @@ impl FreeInProgress {
     }
 }
 
-/// Returns the event of a block's free. By default its stack is the stack of the allocation, as with PyTorch's context
-/// `alloc`.
+/// Returns the event that records the free of a block. By default the event has the stack of the allocation, as with PyTorch's
+/// context `alloc`.
 #[inline(always)]
 pub(super) fn free_event(
     device: DeviceId,

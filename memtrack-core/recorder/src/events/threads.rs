@@ -77,9 +77,9 @@ pub(crate) struct ThreadState {
     pub(super) id: AtomicU32,
     /// Odd while the thread is inside a hook. A collector that reads an odd number waits until the number changes.
     pub(super) activity: AtomicU64,
-    /// A bit for the slot of each device, except the host, from which the thread has allocated.
+    /// The devices on which the thread has allocated, one bit per device slot. The host has no bit.
     devices: AtomicU64,
-    /// The bytes and blocks that the thread allocated outside all accounts while accounts were kept. Never reset.
+    /// The bytes and blocks that the thread allocated while accounts existed, but while it was in none. Never reset.
     pub(crate) unattributed: [AtomicU64; 2],
     /// The index of this state in [`thread_sums`].
     pub(super) active_index: AtomicUsize,

@@ -25,8 +25,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Folds a dictionary that was filled piece by piece and is found where an event is expected, provided that it has
-    /// an `action`.
+    /// Folds a dictionary in a list of events into an event, if it has an `action`. Needed for pickles that fill the dictionary
+    /// item by item, where it cannot be folded when it is created.
     pub(crate) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {

@@ -95,10 +95,11 @@ pub(super) fn take_unloaded() -> Vec<UnloadedBinary> {
     std::mem::take(&mut *UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Updates the known binaries by adding new ones with small tables and removing unloaded ones. Takes the dynamic
-/// linker's lock and allocates, so it must not be called inside a hook. In a forked child, where that lock may stay
-/// locked forever, only the known binaries are checked, without the lock. New binaries are added when a stack goes
-/// through them ([`load`]).
+/// Updates the known binaries: adds new ones whose unwind tables are small, and removes unloaded ones. Takes the dynamic
+/// linker's lock and allocates, so it must not be called inside a hook.
+///
+/// In a forked child, that lock may stay locked forever. There, this function takes no lock and only removes unloaded
+/// binaries. All other binaries are added when a stack first goes through them ([`load`]).
 pub(super) fn refresh() {
     let lock = lock_known();
     let known = known();
