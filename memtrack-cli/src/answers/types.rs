@@ -67,15 +67,15 @@ pub(crate) struct CompareAnswer {
 /// Segments that only one snapshot has.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CompareSideAnswer {
-    /// The bytes of the segments' blocks.
+    /// The total number of bytes in the blocks of these segments.
     pub(crate) total_bytes: u64,
-    /// The segments.
+    /// The segments, each with its address and size.
     pub(crate) segments: Vec<SegmentAnswer>,
-    /// The contents of the segments.
+    /// The bytes in these segments by state, part and stack.
     pub(crate) usage: Vec<UsageAnswer>,
 }
 
-/// A segment.
+/// A segment of an allocator's memory.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SegmentAnswer {
     /// The segment's address, as `0x…`.
@@ -91,7 +91,7 @@ pub(crate) struct FilesDiffAnswer {
     pub(crate) before: DiffFileAnswer,
     /// The later file.
     pub(crate) after: DiffFileAnswer,
-    /// The changes.
+    /// The changes from the earlier file to the later one.
     #[serde(flatten)]
     pub(crate) diff: DiffAnswer,
 }
@@ -103,21 +103,21 @@ pub(crate) struct DiffFileAnswer {
     pub(crate) path: String,
     /// Whether the file is a PyTorch snapshot.
     pub(crate) is_pytorch: bool,
-    /// Whether the file is complete.
+    /// Whether the file is complete; false for a recording that was cut off.
     pub(crate) complete: bool,
 }
 
 /// The memory that was live at the peak of each device.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PeakAnswer {
-    /// The devices.
+    /// The devices, each with the memory that was live at its peak.
     pub(crate) devices: Vec<AtPeakAnswer>,
 }
 
-/// The replays for each device with other settings.
+/// The replays of each device's requests with other allocator settings.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DevicesReplayAnswer {
-    /// The devices.
+    /// The devices, each with the replays of its requests.
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct RunAnswer {
     pub(crate) recording: Option<RecordingAnswer>,
     /// The number of recorded processes, which `memtrack processes` lists.
     pub(crate) processes: usize,
-    /// The id of the process that reports on the recording are about unless another one is chosen; null if nothing was recorded.
+    /// The id of the process that reports describe by default; null if nothing was recorded.
     pub(crate) main_process: Option<u32>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct RunAnswer {
 pub(crate) struct RecordingAnswer {
     /// The recording's path.
     pub(crate) path: String,
-    /// The recording's size; null if the file no longer exists.
+    /// The recording's size in bytes; null if the file no longer exists.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -163,9 +163,9 @@ pub(crate) struct SummaryAnswer {
 /// The ranking of allocations, or of the memory live at a moment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TopAnswer {
-    /// Whether the file is complete. A recording that was cut off is not.
+    /// Whether the file is complete; false for a recording that was cut off.
     pub(crate) complete: bool,
-    /// The devices.
+    /// The devices, each with its ranking.
     pub(crate) devices: Vec<RankingAnswer>,
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct TopAnswer {
 pub(crate) struct TrackerAnswer {
     /// The number of times the allocator had to empty its cache and try again.
     pub(crate) num_alloc_retries: u64,
-    /// The requested number of operators.
+    /// The maximum number of operators to list, as requested.
     pub(crate) top: usize,
     /// The operators, largest growth first.
     pub(crate) operators: Vec<OperatorGrowthAnswer>,
@@ -187,8 +187,8 @@ pub(crate) struct TrackerAnswer {
 pub(crate) struct OperatorGrowthAnswer {
     /// The operator's full name.
     pub(crate) operator: String,
-    /// Allocated memory after the operator minus allocated memory before it; negative if the operator freed memory.
-    /// Null if the file has no number. Rounded from the floating-point MiB in the file.
+    /// The allocated memory after the operator minus the allocated memory before it, in bytes, rounded from the
+    /// floating-point MiB in the file. Negative if the operator freed memory; null if the file has no number.
     pub(crate) growth_bytes: Option<i64>,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct UsageRowsAnswer {
 pub(crate) struct MemoryAnswer {
     /// The bytes for each combination of stream, state, part and stack; null with `--at`.
     pub(crate) rows: Option<Vec<UsageAnswer>>,
-    /// The memory live at the moment; null without `--at`.
+    /// The devices, each with the memory that was live at the moment given by `--at`; null without `--at`.
     pub(crate) devices: Option<Vec<FlameDevice>>,
 }
 
@@ -235,7 +235,7 @@ pub(crate) struct WrittenAnswer {
     pub(crate) path: Option<String>,
     /// The file's format, as a file name suffix.
     pub(crate) format: String,
-    /// The file's size; null for standard output.
+    /// The file's size in bytes; null for standard output.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -257,15 +257,15 @@ pub(crate) struct ExportAnswer {
 pub(crate) struct ExportedRank {
     /// The file that the rank was read from.
     pub(crate) file: String,
-    /// The name of the job.
+    /// The name of the job that the rank belongs to.
     pub(crate) job: String,
     /// The number of the rank.
     pub(crate) rank: u64,
-    /// The rank's folder.
+    /// The folder that the rank was written to.
     pub(crate) folder: String,
-    /// Whether this export replaced an earlier one.
+    /// Whether this export replaced an earlier export of the rank.
     pub(crate) replaced: bool,
-    /// The size of the rank's files.
+    /// The total size of the rank's files in bytes.
     pub(crate) size_bytes: u64,
 }
 
@@ -282,14 +282,14 @@ pub(crate) struct UnexportedFile {
 /// The result of a query.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlAnswer {
-    /// The columns, in order.
+    /// The columns of the result, in order.
     pub(crate) columns: Vec<SqlColumn>,
-    /// The rows, each an object that maps column names to values.
+    /// The rows of the result, each an object that maps column names to values.
     #[schemars(with = "Vec<serde_json::Map<String, Value>>")]
     pub(crate) rows: SqlRows,
 }
 
-/// A column of the rows.
+/// A column of a query's result.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlColumn {
     /// The column's name. If two columns have the same name, the second is called `NAME_2`.

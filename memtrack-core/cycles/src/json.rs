@@ -65,7 +65,7 @@ pub struct CyclesAnswer {
     pub findings: Vec<CycleAnswer>,
     /// Unexplained handles, grouped by the place where they were created.
     pub unexplained_sites: Vec<SiteAnswer>,
-    /// The same handles, with one entry for each value.
+    /// The unexplained handles again, with one entry for each value and place.
     pub unexplained: Vec<UnexplainedAnswer>,
 }
 
@@ -74,19 +74,19 @@ pub struct CyclesAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CountsAnswer {
-    /// The number of values.
+    /// The number of values in the graph.
     pub nodes: usize,
-    /// The number of references.
+    /// The number of references in the graph.
     pub edges: usize,
-    /// Values whose contents could be visited only in part.
+    /// The number of values whose contents could be visited only in part.
     pub incomplete: usize,
-    /// Values that hold device memory directly.
+    /// The number of values that hold device memory directly.
     pub device_buffers: usize,
     /// The number of cycles.
     pub cycles: u64,
-    /// Cycles that lead to no device memory, which are not listed.
+    /// The number of cycles that lead to no device memory. They are not listed in the findings.
     pub cycles_without_device_memory: u64,
-    /// Cycles that were not examined because there are too many.
+    /// The number of cycles that were not examined because there are too many.
     pub cycles_not_measured: u64,
     /// All unreachable device memory to which a cycle leads.
     pub leaked: MemoryAnswer,
@@ -99,7 +99,7 @@ pub struct CountsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MemoryAnswer {
-    /// The size in bytes, or null if the size of any storage is unknown.
+    /// The total size in bytes; null if the size of any storage is unknown.
     pub size_bytes: Option<u64>,
     /// The number of storages.
     pub storages: u64,
@@ -112,35 +112,37 @@ pub struct MemoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CycleAnswer {
-    /// How certain the finding is: `unreachable`, `unreachable_but_weak_handles` or `held_from_outside`.
+    /// The certainty that the program can no longer reach the cycle: `unreachable` (proved),
+    /// `unreachable_but_weak_handles` (only weak handles are left) or `held_from_outside` (not yet a leak).
     pub kind: &'static str,
     /// The number of cycles with the same types and fields. This entry describes the first of them.
     pub instances: u64,
-    /// Device memory that it leads to and that cannot be used from outside.
+    /// The device memory that the cycle leads to and that cannot be used from outside.
     pub leaked: MemoryAnswer,
-    /// The part of that memory that would be freed if only this cycle were gone.
+    /// The part of the leaked memory that would be freed if only this cycle were gone.
     pub exclusive: MemoryAnswer,
-    /// Device memory that it leads to and that is also held from outside.
+    /// The device memory that the cycle leads to and that is also held from outside.
     pub pinned: MemoryAnswer,
-    /// Device memory that all instances together leak.
+    /// The device memory that all instances of the cycle leak together.
     pub leaked_by_all_instances: MemoryAnswer,
     /// The number of strong references into the cycle from outside.
     pub held_from_outside_by: u64,
-    /// The number of weak references to its values from outside.
+    /// The number of weak references from outside to values in the cycle.
     pub weak_handles: u64,
-    /// Other cycles that lead to this one, as indices into the findings.
+    /// Other cycles that lead to this one, as indices into the list of findings. They must be broken too.
     pub behind: Vec<u32>,
     /// A shortest closed path in the cycle.
     pub cycle: WayAnswer,
     /// The shortest path from the cycle to device memory.
     pub way_to_memory: WayAnswer,
-    /// The value with device memory at the end of that path.
+    /// The number of the value that holds device memory at the end of `way_to_memory`.
     pub memory_node: Option<u32>,
-    /// References to make weak.
+    /// The references to make weak to break the cycle. If the first one breaks the cycle alone, any one of them is
+    /// enough; otherwise all of them are needed.
     pub make_weak: Vec<CutAnswer>,
-    /// Whether making these weak breaks all cycles among these values.
+    /// Whether making the references in `make_weak` weak breaks all cycles among the values in `nodes`.
     pub make_weak_is_enough: bool,
-    /// The values in the cycle.
+    /// The numbers of the values in the cycle.
     pub nodes: Vec<u32>,
 }
 
@@ -151,9 +153,9 @@ pub struct CycleAnswer {
 pub struct WayAnswer {
     /// The number of steps in the whole path.
     pub steps: usize,
-    /// The first steps.
+    /// The first steps of the path; all steps if none are left out.
     pub first: Vec<StepAnswer>,
-    /// The last steps, if some in the middle are left out.
+    /// The last steps of the path; empty unless steps in the middle are left out.
     pub last: Vec<StepAnswer>,
 }
 
@@ -162,19 +164,19 @@ pub struct WayAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StepAnswer {
-    /// The value that contains the reference.
+    /// The number of the value that contains the reference.
     pub from: u32,
-    /// The label of that value.
+    /// The label of the value that contains the reference.
     pub from_label: String,
-    /// The path from that value to the reference, such as `.hooks[0]`.
+    /// The path from the value to the reference that it contains, such as `.hooks[0]`.
     pub path: String,
-    /// The value that it refers to.
+    /// The number of the value that the reference refers to.
     pub to: u32,
-    /// The label of that value.
+    /// The label of the value that the reference refers to.
     pub to_label: String,
 }
 
-/// A reference to make weak.
+/// A reference to make weak to break a cycle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -184,47 +186,48 @@ pub struct CutAnswer {
     pub step: StepAnswer,
     /// Whether removing this reference alone breaks the cycle.
     pub ends_the_cycle: bool,
-    /// Whether it leads from a newer value to an older one.
+    /// Whether the reference leads from a newer value to an older one, or from an unregistered value to a registered
+    /// one, as a reference back to an owner does.
     pub leads_back: bool,
 }
 
-/// Unexplained handles to one value. No known reference accounts for them.
+/// Handles to one value, created at one place, that no known reference accounts for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UnexplainedAnswer {
-    /// The value that they keep alive.
+    /// The number of the value that the handles keep alive.
     pub node: u32,
-    /// The label of that value.
+    /// The label of the value that the handles keep alive.
     pub label: String,
-    /// The number of handles.
+    /// The number of unexplained handles.
     pub handles: u64,
-    /// Where they were created, as `file:line:column`.
+    /// The place where the handles were created, as `file:line:column`.
     pub site: String,
-    /// The root scope that was open at that time.
+    /// The root scope in which the handles were created; null if there was none.
     pub scope: Option<String>,
     /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
 }
 
-/// Unexplained handles that were created at one place.
+/// Handles that were created at one place and that no known reference accounts for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SiteAnswer {
-    /// The label of the first value.
+    /// The label of the first value that the handles keep alive.
     pub label: String,
-    /// Where they were created, as `file:line:column`.
+    /// The place where the handles were created, as `file:line:column`.
     pub site: String,
-    /// The root scope that was open at that time.
+    /// The root scope in which the handles were created; null if there was none.
     pub scope: Option<String>,
-    /// The number of handles.
+    /// The number of unexplained handles.
     pub handles: u64,
-    /// The number of values that they keep alive.
+    /// The number of values that the handles keep alive.
     pub values: u64,
     /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
-    /// Device memory that they lead to.
+    /// The device memory that the handles lead to.
     pub held: MemoryAnswer,
 }
 

@@ -68,11 +68,11 @@ impl DeviceAnswer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrameAnswer {
-    /// The function; null if the file does not name it.
+    /// The function's name; null if the file does not name it.
     pub function: Option<String>,
-    /// The source file.
+    /// The source file; null if it is unknown.
     pub file: Option<String>,
-    /// The line in the file, from 1.
+    /// The line in the source file, counted from 1; null if it is unknown.
     pub line: Option<u32>,
     /// The return address, as `0x…`, if the program ran on this machine. Functions inlined into one another share it.
     pub address: Option<String>,
@@ -103,17 +103,18 @@ fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
 
-/// The error of an estimate. Its key is the number's key with `_error` appended, and its value is null if the number is
-/// exact.
+/// The margin of error of an estimated number. Its key is the number's key with `_error` appended, and its value is
+/// null if the number is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {
-    /// The standard error, in the number's unit; 0 if there was no sample, and for a counted peak.
+    /// The standard error, in the number's unit; 0 if there was no sample or if the number is a counted peak.
     pub standard_error: f64,
     /// The lower end of the interval that contains the true value with 95 % confidence. For a peak reached while small
     /// blocks were sampled, this is the recorder's count, so the peak is certainly not below it.
     pub low: i64,
-    /// The upper end of the interval. For a counted peak, this is its certain upper bound, or null if that is unknown.
+    /// The upper end of the interval that contains the true value with 95 % confidence. For a counted peak, this is its
+    /// certain upper bound, or null if that is unknown.
     pub high: Option<i64>,
 }
 

@@ -45,7 +45,7 @@ pub struct ReplayReport {
     pub rows: Vec<ReplayRow>,
 }
 
-/// The replays of one device's requests under several settings, best settings first.
+/// The replays of one device's requests under several allocator settings, best settings first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -58,24 +58,25 @@ pub struct ReplayAnswer {
     pub existing_blocks: u64,
     /// The number of bytes in blocks that were live before the trace started.
     pub existing_bytes: u64,
-    /// The device's memory; null if it was not limited.
+    /// The size of the device's memory in the replays, in bytes; null if it was not limited.
     pub capacity_bytes: Option<u64>,
     /// The peak number of reserved bytes in the recording; null if the trace contains no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The peak number of reserved bytes in a replay under the recorded settings.
+    /// The peak number of reserved bytes in a replay with the memory that was available to the program, under the
+    /// recorded settings (the defaults if the file has none); null if these settings were not replayed.
     pub reproduced_peak_reserved_bytes: Option<u64>,
     /// Whether the program requested each block directly from the driver. The replay then uses an allocator that the
     /// program did not use.
     pub driver_calls: bool,
-    /// The recommended settings; null if none are recommended.
+    /// The recommended allocator settings; empty for the defaults, null if none are recommended.
     pub recommended: Option<String>,
-    /// The recommendation, or the reason there is none, as a sentence.
+    /// The recommendation, or the reason there is none, as text; null if there are no replays.
     pub advice: Option<String>,
-    /// The results, one for each of the settings.
+    /// The results of the replays, one for each of the settings, best settings first.
     pub settings: Vec<SettingsAnswer>,
 }
 
-/// The result for one of the settings.
+/// The result of a replay under one of the allocator settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

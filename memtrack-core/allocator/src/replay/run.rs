@@ -17,9 +17,9 @@ const UNLIMITED_BYTES: u64 = 1 << 48;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The settings string.
+    /// The allocator settings of the replay; empty for the defaults.
     pub settings: String,
-    /// The peak number of bytes reserved from the device.
+    /// The peak number of bytes that the allocator reserved from the device.
     pub peak_reserved_bytes: u64,
     /// The peak number of allocated bytes.
     pub peak_allocated_bytes: u64,
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub peak_requested_bytes: u64,
     /// The share of reserved memory that no active block used when reserved memory was at its peak.
     pub fragmentation: f64,
-    /// The number of times that all cached memory had to be released for a request.
+    /// The number of times that the allocator had to release all cached memory to serve a request.
     pub num_alloc_retries: i64,
     /// The number of requests that failed.
     pub num_ooms: i64,
@@ -40,9 +40,9 @@ pub struct Outcome {
     /// before the trace count as the first requests, whereas [`ReplayReport`](super::ReplayReport) counts only the
     /// requests in the trace.
     pub first_oom: Option<usize>,
-    /// The number of allocations from the device, which are slow.
+    /// The number of times that the allocator obtained memory from the device. These calls are slow.
     pub num_device_alloc: i64,
-    /// The number of releases to the device.
+    /// The number of times that the allocator returned memory to the device.
     pub num_device_free: i64,
     /// The number of bytes reserved at the end of the replay.
     #[serde(rename = "at_end_reserved_bytes")]

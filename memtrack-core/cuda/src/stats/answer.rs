@@ -80,13 +80,13 @@ impl fmt::Display for Gpu {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpusAnswer {
-    /// The driver's version; null without NVML.
+    /// The version of the NVIDIA driver; null without NVML.
     pub driver_version: Option<String>,
     /// The newest CUDA version that the driver supports; null if the driver does not start.
     pub cuda_version: Option<String>,
     /// The devices.
     pub gpus: Vec<GpuAnswer>,
-    /// The reason some of these values are missing.
+    /// The reason some values are null: the error of the driver or of NVML; null if both answered.
     pub missing: Option<String>,
 }
 
@@ -102,32 +102,32 @@ pub struct GpuAnswer {
     pub index: Option<u32>,
     /// The device's UUID.
     pub uuid: String,
-    /// The number of bytes in use by all processes.
+    /// The number of bytes of the device's memory that all processes together use.
     pub used_bytes: u64,
-    /// The number of free bytes.
+    /// The number of free bytes of the device's memory.
     pub free_bytes: u64,
-    /// The total number of bytes.
+    /// The total number of bytes of the device's memory.
     pub total_bytes: u64,
-    /// The device's pool in this process; null if the device has none or CUDA programs may not use the device.
+    /// The device's memory pool in this process; null if the device has none or CUDA programs may not use the device.
     pub pool: Option<GpuPoolAnswer>,
     /// The processes that compute on the device; null if NVML does not report them.
     pub processes: Option<Vec<GpuProcessAnswer>>,
 }
 
-/// A device's pool in this process.
+/// A device's memory pool in this process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuPoolAnswer {
     /// The number of bytes that the pool has reserved.
     pub reserved_bytes: u64,
-    /// The peak number of reserved bytes.
+    /// The peak number of bytes that the pool has reserved.
     pub reserved_peak_bytes: u64,
-    /// The number of bytes in use.
+    /// The number of bytes of the pool that are in use.
     pub used_bytes: u64,
-    /// The peak number of bytes in use.
+    /// The peak number of bytes of the pool that were in use.
     pub used_peak_bytes: u64,
-    /// The size above which the pool returns memory to the driver.
+    /// The number of reserved bytes above which the pool returns memory to the driver.
     pub release_threshold_bytes: u64,
 }
 
@@ -138,7 +138,7 @@ pub struct GpuPoolAnswer {
 pub struct GpuProcessAnswer {
     /// The process id.
     pub pid: u32,
-    /// The number of bytes that the process uses; null if NVML does not report it.
+    /// The number of bytes of the device's memory that the process uses; null if NVML does not report it.
     pub used_bytes: Option<u64>,
 }
 

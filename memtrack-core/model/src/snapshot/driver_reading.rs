@@ -15,7 +15,7 @@ pub enum ReadingMoment {
     Last,
     /// The reading with the most device memory in use.
     Fullest,
-    /// The newest reading that was taken because memory had run out.
+    /// The newest reading that was taken because device memory had run out.
     OutOfMemory,
 }
 

@@ -52,15 +52,15 @@ pub struct Segment {
 pub struct Sampling {
     /// The exact number of blocks that were counted but not recorded; 0 if every block was recorded.
     pub unrecorded_blocks: u64,
-    /// The bytes of these blocks.
+    /// The number of bytes in the blocks that were counted but not recorded.
     pub unrecorded_bytes: u64,
     /// The largest mean interval between samples that any thread used, in bytes; 0 if no samples were taken.
     pub widest_interval_bytes: u64,
-    /// The processor time used by the threads that recorded, in seconds; 0 without a budget.
+    /// The processor time used by the recorded threads, in seconds; 0 without a budget for the cost of recording.
     pub cpu_seconds: f64,
-    /// The part of that time during which every block was recorded.
+    /// The part of `cpu_seconds` during which every block was recorded, in seconds.
     pub exact_seconds: f64,
-    /// The part of that time spent on recording host blocks, as measured by the recorder.
+    /// The part of `cpu_seconds` spent on recording host blocks, in seconds, as measured by the recorder.
     pub spent_seconds: f64,
 }
 
@@ -94,15 +94,15 @@ pub struct CountedPeak {
 pub struct Folded {
     /// The number of events that have no stack because the stack table was full.
     pub stacks: u64,
-    /// The number of threads that are recorded as the unknown thread.
+    /// The number of threads that are recorded as the unknown thread because there were too many to distinguish.
     pub threads: u64,
     /// The number of blocks that were not tracked because the table of live blocks was full (`Options::live_blocks`).
     /// Small blocks of the heap are only counted. Large blocks and device blocks have events, but they are not in the
     /// table of live blocks.
     pub blocks: u64,
-    /// The number of allocations that the CUDA driver hook left out of all sums for the same reason.
+    /// The number of the CUDA driver's allocations that are missing from all sums because their table was full.
     pub driver_allocations: u64,
-    /// The bytes of these allocations.
+    /// The number of bytes in the CUDA driver's allocations that are missing from all sums.
     pub driver_bytes: u64,
 }
 

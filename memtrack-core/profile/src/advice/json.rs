@@ -13,126 +13,131 @@ use serde_json::Value;
 pub struct AdviceAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The device's peak.
+    /// The device's peak, in bytes.
     pub peak_bytes: u64,
-    /// The error of the peak if small blocks were sampled, or null if the peak is exact.
+    /// The margin of error of the device's peak if small blocks were sampled; null if the peak is exact.
     pub peak_bytes_error: Option<ErrorAnswer>,
-    /// The time from the trace's first record until the peak is first reached.
+    /// The time from the trace's first record until the peak is first reached, in nanoseconds.
     pub peak_ns: u64,
-    /// The lines that hold the most bytes at the peak, largest first. There are at most five. Where the line
-    /// is unknown, the operator is listed instead.
+    /// The lines of code that hold the most bytes at the peak, largest first, at most five. If a line is unknown, the
+    /// operator is listed instead.
     pub largest: Vec<PeakPartAnswer>,
-    /// The findings, sorted by decreasing saving. Findings that save less than a hundredth of the peak are
-    /// omitted unless all are requested.
+    /// The changes that would lower the peak, sorted by decreasing saving. Changes that save less than a hundredth of
+    /// the peak are omitted unless all are requested.
     pub findings: Vec<FindingAnswer>,
-    /// The findings that are not listed above.
+    /// A summary of the changes that `findings` does not list.
     pub others: OtherFindingsAnswer,
     /// The peak after combining several changes.
     pub together: TogetherAnswer,
-    /// Bytes that were live at the peak but are not covered by the advice.
+    /// The bytes that were live at the peak but that the advice does not cover, because their use is unknown.
     pub unseen_bytes: u64,
-    /// The error of these bytes.
+    /// The margin of error of `unseen_bytes`; null if that number is exact.
     pub unseen_bytes_error: Option<ErrorAnswer>,
     /// The number of repairs made to the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// The memory that a line or an operator holds at the peak.
+/// The memory that a line of code or an operator holds at the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakPartAnswer {
-    /// The line or operator.
+    /// The line of code, or the operator if the line is unknown.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The bytes that the line or operator holds at the peak.
+    /// The requested bytes that the line or operator holds at the peak.
     pub requested_bytes: u64,
-    /// The error of these bytes if small blocks were sampled.
+    /// The margin of error of the requested bytes if small blocks were sampled; null if the number is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The share of the peak, from 0 to 1.
+    /// The share of the peak that the line or operator holds, from 0 to 1.
     pub share: f64,
 }
 
-/// A change that would lower the peak. If it affects several pieces of memory, the times are those of the
-/// largest.
+/// A change that would lower the peak. If it affects several pieces of memory, the times are those of the largest
+/// piece.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FindingAnswer {
-    /// The kind of change.
+    /// The kind of change: `early` (allocate later), `late` (free earlier), `zero_grad` (drop gradients after the
+    /// optimizer step), `idle` (move elsewhere or recompute) or `recompute` (recompute activations).
     pub kind: &'static str,
-    /// The finding as a sentence.
+    /// The change as a sentence.
     pub sentence: String,
-    /// How much the change lowers the peak.
+    /// The number of bytes by which the change lowers the peak.
     pub saves_bytes: u64,
-    /// The error of the saving if small blocks were sampled.
+    /// The margin of error of the saving if small blocks were sampled; null if the saving is exact.
     pub saves_bytes_error: Option<ErrorAnswer>,
-    /// The peak after the change.
+    /// The peak after the change, in bytes.
     pub new_peak_bytes: u64,
-    /// The error of the new peak.
+    /// The margin of error of the peak after the change; null if that peak is exact.
     pub new_peak_bytes_error: Option<ErrorAnswer>,
-    /// The size of the memory that the change affects.
+    /// The size of the memory that the change affects, in bytes.
     pub allocated_bytes: u64,
-    /// The error of this size.
+    /// The margin of error of the size of the affected memory; null if the size is exact.
     pub allocated_bytes_error: Option<ErrorAnswer>,
-    /// The number of pieces that make up this memory.
+    /// The number of pieces of memory that the change affects.
     pub count: u64,
-    /// The category of this memory.
+    /// The category of the affected memory at the peak.
     pub category: &'static str,
-    /// The module that allocated the memory, or the module whose activations it holds.
+    /// The module that allocated the affected memory, or the module whose activations the memory holds; null if no
+    /// module is known.
     pub module: Option<String>,
-    /// The modules to recompute.
+    /// The modules to recompute; empty for other kinds of change.
     pub modules: Vec<String>,
-    /// The operator that allocated the memory, if it is known.
+    /// The operator that allocated the affected memory; null unless a single operator allocated all of it.
     pub operator: Option<String>,
-    /// The line that allocated the memory.
+    /// The line of code that allocated the affected memory; null if it is unknown.
     pub line: Option<FrameAnswer>,
-    /// The time from the allocation to the peak, or null if the memory is older than the trace.
+    /// The time from the memory's allocation to the peak, in nanoseconds; null if the memory is older than the trace,
+    /// and for `recompute`.
     pub obtained_ns_before_the_peak: Option<u64>,
-    /// The last use before the peak.
+    /// The last operator that used the memory before the peak, other than the one that allocated it; null if there is
+    /// none, and for `recompute`.
     pub last_used: Option<UsedBeforeAnswer>,
-    /// The first use after the peak.
+    /// The first operator that used the memory after the peak; null if there is none, and for `recompute`.
     pub next_used: Option<UsedAfterAnswer>,
-    /// The time from the peak to the free, or null if the memory is still live at the end of the trace.
+    /// The time from the peak until the memory is freed, in nanoseconds; null if the memory is still live at the end of
+    /// the trace, and for `recompute`.
     pub freed_ns_after_the_peak: Option<u64>,
-    /// The total duration of the operators that would have to run again.
+    /// The total duration of the operators that would have to run again, in nanoseconds; null except for `recompute`.
     pub forward_ns: Option<u64>,
 }
 
-/// A use before the peak.
+/// The last operator that used a piece of memory before the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UsedBeforeAnswer {
-    /// The operator.
+    /// The name of the operator that used the memory.
     pub operator: String,
-    /// The enclosing module.
+    /// The module that encloses the operator; null if there is none.
     pub module: Option<String>,
-    /// The time from the operator's end to the peak.
+    /// The time from the operator's end to the peak, in nanoseconds.
     pub ns_before_the_peak: u64,
 }
 
-/// A use after the peak.
+/// The first operator that used a piece of memory after the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UsedAfterAnswer {
-    /// The operator.
+    /// The name of the operator that used the memory.
     pub operator: String,
-    /// The enclosing module.
+    /// The module that encloses the operator; null if there is none.
     pub module: Option<String>,
-    /// The time from the peak to the operator's start.
+    /// The time from the peak to the operator's start, in nanoseconds.
     pub ns_after_the_peak: u64,
 }
 
-/// The findings that are not listed.
+/// A summary of the changes that are not listed as findings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OtherFindingsAnswer {
-    /// The number of findings.
+    /// The number of changes that are not listed.
     pub findings: usize,
-    /// The size of the memory that these findings affect.
+    /// The sum of the sizes of the memory that these changes affect, in bytes.
     pub allocated_bytes: u64,
 }
 
@@ -141,7 +146,7 @@ pub struct OtherFindingsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TogetherAnswer {
-    /// The peak after all changes that need no additional work.
+    /// The peak after all changes that need no copying and no recomputation.
     pub without_more_work: AfterAnswer,
     /// The peak after all changes.
     pub all: AfterAnswer,
@@ -152,11 +157,11 @@ pub struct TogetherAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AfterAnswer {
-    /// The number of findings that were applied.
+    /// The number of changes that were applied.
     pub findings: u64,
-    /// How much the changes lower the peak.
+    /// The number of bytes by which the changes together lower the peak.
     pub saves_bytes: u64,
-    /// The peak after the changes.
+    /// The peak after the changes, in bytes.
     pub new_peak_bytes: u64,
 }
 
