@@ -99,40 +99,40 @@ pub struct FindingAnswer {
     pub forward_ns: Option<u64>,
 }
 
-/// A use before the peak.
+/// The last use of a finding's memory before the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UsedBeforeAnswer {
-    /// The operator.
+    /// The last operator that used the memory before the peak.
     pub operator: String,
-    /// The enclosing module.
+    /// The module that encloses the operator, or null if there is none.
     pub module: Option<String>,
-    /// The time from the operator's end to the peak.
+    /// The time from the operator's end to the peak, in nanoseconds.
     pub ns_before_the_peak: u64,
 }
 
-/// A use after the peak.
+/// The first use of a finding's memory after the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UsedAfterAnswer {
-    /// The operator.
+    /// The first operator that used the memory after the peak.
     pub operator: String,
-    /// The enclosing module.
+    /// The module that encloses the operator, or null if there is none.
     pub module: Option<String>,
-    /// The time from the peak to the operator's start.
+    /// The time from the peak to the operator's start, in nanoseconds.
     pub ns_after_the_peak: u64,
 }
 
-/// The findings that are not listed.
+/// The findings that the report does not list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OtherFindingsAnswer {
-    /// The number of findings.
+    /// The number of findings that are not listed.
     pub findings: usize,
-    /// The size of the memory that these findings affect.
+    /// The total size of the memory that these findings affect.
     pub allocated_bytes: u64,
 }
 
@@ -152,11 +152,11 @@ pub struct TogetherAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AfterAnswer {
-    /// The number of findings that were applied.
+    /// The number of findings whose changes were combined.
     pub findings: u64,
-    /// How much the changes lower the peak.
+    /// The number of bytes by which the changes together lower the device's peak.
     pub saves_bytes: u64,
-    /// The peak after the changes.
+    /// The device's peak after all these changes.
     pub new_peak_bytes: u64,
 }
 
