@@ -13,15 +13,15 @@ use serde_json::Value;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModulesAnswer {
-    /// The device.
+    /// The device whose memory is reported.
     pub device: DeviceAnswer,
-    /// Whether the sums are estimates because small blocks were sampled.
+    /// Whether the byte counts are estimates because small blocks were sampled.
     pub estimated: bool,
     /// The number of modules that are nested too deep for `--depth` to show.
     pub deeper_modules: usize,
     /// The modules, each listed after the module that called it first.
     pub modules: Vec<ModuleAnswer>,
-    /// The number of repairs made to the trace, by kind.
+    /// The number of repairs made to the trace, by kind. Kinds without repairs are left out.
     pub repairs: RepairCounts,
 }
 
@@ -34,17 +34,17 @@ pub struct ModuleAnswer {
     pub module: String,
     /// The module's type.
     pub class: String,
-    /// The module that made the first call to this one.
+    /// The module that made the first call to this one, or null if no module called it.
     pub called_by: Option<String>,
     /// The nesting depth, i.e. the number of enclosing modules.
     pub depth: u32,
-    /// The size of the module's own parameters.
+    /// The size of the module's own parameters on the device.
     pub own_parameter_bytes: u64,
-    /// The size of the parameters of this module and all modules inside it.
+    /// The size on the device of the parameters of this module and all modules inside it.
     pub parameter_bytes: u64,
-    /// The size of the buffers of this module and all modules inside it.
+    /// The size on the device of the buffers of this module and all modules inside it.
     pub buffer_bytes: u64,
-    /// The calls in chronological order.
+    /// The calls to the module in chronological order.
     pub calls: Vec<CallAnswer>,
 }
 
@@ -56,17 +56,19 @@ pub struct CallAnswer {
     /// Whether the backward pass made this call in order to recompute activations.
     pub recomputed: bool,
     /// The size of the memory that existed before the call and that the call's operators read. Parameters,
-    /// buffers, gradients and optimizer memory are excluded.
+    /// buffers, gradients and optimizer memory are excluded. Always 0 for recomputations.
     pub input_bytes: u64,
-    /// The size of the memory that the call's operators allocated or wrote and that later operators use.
+    /// The size of the memory that the call's operators allocated or wrote and that later operators of the
+    /// forward pass use. Always 0 for recomputations.
     pub output_bytes: u64,
-    /// The forward pass.
+    /// The device's memory during the call itself, from its start to its end.
     pub forward: SpanAnswer,
-    /// The backward pass, or null if the trace does not contain it.
+    /// The device's memory during the backward pass of this call, or null if the trace does not contain that
+    /// pass.
     pub backward: Option<SpanAnswer>,
 }
 
-/// A time interval. Times are relative to the trace's first record.
+/// The device's memory during a time interval. Times are in nanoseconds since the trace's first record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -75,13 +77,14 @@ pub struct SpanAnswer {
     pub begin_ns: u64,
     /// The end of the interval.
     pub end_ns: u64,
-    /// The time of the peak.
+    /// The time at which the most memory was allocated, between right before the start and the end of the
+    /// interval.
     pub peak_ns: u64,
-    /// The memory allocated right before the start.
+    /// The memory allocated right before the start of the interval.
     pub before: AllocatedAnswer,
-    /// The memory allocated at the peak.
+    /// The memory allocated at the interval's peak.
     pub peak: AllocatedAnswer,
-    /// The memory allocated at the end.
+    /// The memory allocated at the end of the interval.
     pub after: AllocatedAnswer,
 }
 
@@ -90,11 +93,12 @@ pub struct SpanAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AllocatedAnswer {
-    /// The sum over all categories.
+    /// The total allocated bytes of all categories.
     pub allocated_bytes: i64,
-    /// The error of the sum if small blocks were sampled, or null if the sum is exact.
+    /// The margin of error of the total, or null if the total is exact. The total is inexact if small blocks
+    /// were sampled.
     pub allocated_bytes_error: Option<ErrorAnswer>,
-    /// The allocated bytes by category.
+    /// The allocated bytes by category. Empty categories are left out.
     pub category_bytes: ByCategory,
 }
 

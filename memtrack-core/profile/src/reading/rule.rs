@@ -3,7 +3,7 @@
 
 use crate::Category;
 
-/// The reliability of a rule.
+/// The reliability of a rule that infers the category of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -45,32 +45,33 @@ impl ReadingAt {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Totals {
-    /// The requested bytes.
+    /// The total requested bytes of the blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes, if blocks were sampled.
+    /// The margin of error of the total requested bytes, or null if the total is exact.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
-    /// The error of the block count.
+    /// The margin of error of the block count, or null if the count is exact.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// The bytes of blocks that no rule classifies.
+    /// The requested bytes of the blocks that no rule classifies.
     #[serde(rename = "untold_bytes")]
     pub unclassified_bytes: u64,
-    /// The error of the unclassified bytes.
+    /// The margin of error of the unclassified bytes, or null if they are exact.
     #[serde(rename = "untold_bytes_error")]
     pub unclassified_bytes_error: Option<ErrorAnswer>,
-    /// The unclassified bytes as a share of [`Self::bytes`], from 0 to 1.
+    /// The share of the total [requested bytes](Self::bytes) that no rule classifies, from 0 to 1.
     #[serde(rename = "untold_share")]
     pub unclassified_share: f64,
-    /// The share of [`Self::bytes`] for which the category is only a guess.
+    /// The share of the total [requested bytes](Self::bytes) for which the category is only a guess, from 0 to 1.
     pub guessed_share: f64,
-    /// The share of [`Self::bytes`] whose category is given in the file.
+    /// The share of the total [requested bytes](Self::bytes) whose category is given in the file, from 0 to 1.
     pub given_share: f64,
-    /// The categories that have blocks in the file. The last row is for the blocks that no rule classifies.
+    /// The sums for each category that has blocks in the file. The last row is for the blocks that no rule
+    /// classifies.
     pub categories: Vec<CategoryRow>,
     /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
@@ -101,18 +102,19 @@ impl Totals {
 pub struct CategoryRow {
     /// The category's name as PyTorch writes it, or null for the blocks that no rule classifies.
     pub category: Option<&'static str>,
-    /// The requested bytes.
+    /// The requested bytes of the category's blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes, if blocks were sampled. It does not account for wrong categories.
+    /// The margin of error of the requested bytes, or null if they are exact. It does not account for wrong
+    /// categories.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// The category's share of the total, from 0 to 1.
+    /// The category's share of the total requested bytes, from 0 to 1.
     pub share: f64,
-    /// The number of blocks.
+    /// The number of blocks in the category.
     #[serde(rename = "count")]
     pub blocks: u64,
-    /// The error of the block count.
+    /// The margin of error of the block count, or null if the count is exact.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
     /// The error of [`Self::bytes`], as an [`Estimate`].
@@ -130,8 +132,8 @@ pub struct CategoryRow {
 pub struct MomentReading {
     /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment in seconds, or null if it is before the first event or the file does not
-    /// contain the time.
+    /// The time of the moment in seconds, counted from the report's `seconds_since`. It is null if the moment
+    /// is before the first event or the file does not contain the time.
     pub seconds: Option<f64>,
     /// The index of the moment's event among the device's events, or `None` if the moment is before the first
     /// event.
@@ -154,10 +156,10 @@ pub struct UnclassifiedRow {
     /// The operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The requested bytes of the unclassified blocks.
+    /// The requested bytes of the unclassified blocks that the operator allocated.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes, if blocks were sampled.
+    /// The margin of error of the requested bytes, or null if they are exact.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
     /// The operator's name as shown in text output.
@@ -181,14 +183,15 @@ pub struct RuleRow {
     pub confidence: Confidence,
     /// A sentence that says when the rule applies.
     pub when: &'static str,
-    /// The requested bytes of the live blocks at each of [`CategoryReading::moments`].
+    /// The requested bytes of the live blocks that the rule classified, at each of the
+    /// [requested moments](CategoryReading::moments).
     pub live_bytes: Vec<u64>,
-    /// The number of live blocks at each of these moments.
+    /// The number of live blocks that the rule classified, at each of the requested moments.
     #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
-    /// The bytes of all blocks in the file that this rule classified.
+    /// The requested bytes of all blocks in the file that the rule classified.
     pub all_bytes: u64,
-    /// The number of these blocks.
+    /// The number of all blocks in the file that the rule classified.
     #[serde(rename = "all_count")]
     pub all_blocks: u64,
     /// The errors of [`Self::live_bytes`].
@@ -199,12 +202,13 @@ pub struct RuleRow {
     pub all_error: Estimate,
 }
 
-/// The purpose of a device's memory, inferred from stacks, scopes and the order of events. It is not exact.
+/// The categories of a device's memory, inferred from stacks, scopes and the order of events. They are not
+/// exact.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryReading {
-    /// The device's name in reports.
+    /// The device whose memory is reported.
     #[serde(serialize_with = "serialize_device")]
     #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
@@ -212,13 +216,14 @@ pub struct CategoryReading {
     pub source: &'static str,
     /// Always false, because the categories are inferred.
     pub exact: bool,
-    /// Whether any event has a stack.
+    /// Whether any event in the file has a stack.
     pub has_stacks: bool,
     /// Whether any block was allocated in a scope that reveals its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// The starting point from which the seconds in [`Self::moments`] are counted.
+    /// The origin from which the seconds in [`moments`](Self::moments) are counted: `start` of the recording,
+    /// `first_event`, or `first_timed_event`.
     pub seconds_since: &'static str,
-    /// The requested moments.
+    /// The blocks that are live at each of the requested moments.
     pub moments: Vec<MomentReading>,
     /// The sums over all blocks in the file, including those that are older than the first event.
     pub all: Totals,

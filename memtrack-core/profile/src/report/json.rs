@@ -12,21 +12,23 @@ use serde_json::Value;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TracedCategoriesAnswer {
-    /// The device.
+    /// The device whose memory is reported.
     pub device: DeviceAnswer,
     /// The source of the categories. It is always `traced`.
     pub source: &'static str,
-    /// Whether the result exactly matches PyTorch's, as with `--compat`.
+    /// Whether the categories exactly match PyTorch's, as with `--compat`.
     pub exactly_as_pytorch: bool,
-    /// The number of changes to the device's memory.
+    /// The number of changes to the device's memory: allocations, writes and frees, plus one for each piece
+    /// that existed before the trace.
     pub changes: u64,
-    /// The time from the first change to the last.
+    /// The time from the first change to the device's memory to the last, in nanoseconds.
     pub lasts_ns: u64,
-    /// The allocated memory at the requested moments.
+    /// The device's allocated memory at each of the requested moments.
     pub moments: Vec<MomentAnswer>,
-    /// The memory that the phases of the training steps allocate and free.
+    /// The memory that each phase of the training steps allocates and frees. Phases that do neither are left
+    /// out.
     pub phases: Vec<PhaseAnswer>,
-    /// The number of repairs made to the trace, by kind.
+    /// The number of repairs made to the trace, by kind. Kinds without repairs are left out.
     pub repairs: RepairCounts,
 }
 
@@ -37,13 +39,14 @@ pub struct TracedCategoriesAnswer {
 pub struct MomentAnswer {
     /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time from the trace's first record to the moment.
+    /// The time from the trace's first record to the moment, in nanoseconds; 0 if the moment is before that
+    /// record.
     pub after_ns: u64,
-    /// The total allocated bytes.
+    /// The total requested bytes that are allocated on the device at this moment.
     pub requested_bytes: u64,
-    /// The error of the total if small blocks were sampled, or null if the total is exact.
+    /// The margin of error of the total requested bytes, or null if the total is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The allocated memory by category.
+    /// The allocated memory by category. Empty categories are left out.
     pub categories: Vec<CategoryAnswer>,
     /// The allocated memory, grouped by the module that allocated or registered it.
     pub modules: GroupsAnswer,
@@ -56,26 +59,26 @@ pub struct MomentAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryAnswer {
-    /// The category.
+    /// The category's name.
     pub category: String,
-    /// The bytes.
+    /// The requested bytes of the category's memory.
     pub requested_bytes: u64,
-    /// The error of the bytes if small blocks were sampled.
+    /// The margin of error of the requested bytes, or null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of pieces.
+    /// The number of pieces of memory in the category.
     pub count: u64,
-    /// The error of the piece count.
+    /// The margin of error of the piece count, or null if the count is exact.
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// Groups of memory, largest first.
+/// Allocated memory, grouped by module or by operator, largest group first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GroupsAnswer {
     /// The listed groups.
     pub rows: Vec<GroupAnswer>,
-    /// The sum over all other groups.
+    /// The sum over all groups that are not listed.
     pub others: OthersAnswer,
 }
 
@@ -87,32 +90,32 @@ pub struct GroupAnswer {
     /// The module or operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The bytes.
+    /// The requested bytes of the module's or operator's memory.
     pub requested_bytes: u64,
-    /// The error of the bytes if small blocks were sampled.
+    /// The margin of error of the requested bytes, or null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of pieces.
+    /// The number of pieces of memory.
     pub count: u64,
-    /// The error of the piece count.
+    /// The margin of error of the piece count, or null if the count is exact.
     pub count_error: Option<ErrorAnswer>,
-    /// The bytes by category.
+    /// The module's or operator's bytes by category. Empty categories are left out.
     pub category_bytes: ByCategory,
 }
 
-/// The groups that are not listed.
+/// The sum over the groups that are not listed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OthersAnswer {
-    /// The number of groups.
+    /// The number of groups that are not listed.
     pub rows: usize,
-    /// The bytes of these groups.
+    /// The total requested bytes of these groups.
     pub requested_bytes: u64,
-    /// The error of the bytes if small blocks were sampled.
+    /// The margin of error of the requested bytes, or null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of pieces.
+    /// The total number of pieces of memory in these groups.
     pub count: u64,
-    /// The error of the piece count.
+    /// The margin of error of the piece count, or null if the count is exact.
     pub count_error: Option<ErrorAnswer>,
 }
 
@@ -121,25 +124,25 @@ pub struct OthersAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PhaseAnswer {
-    /// The phase.
+    /// The phase: `forward`, `backward`, `optimizer` or `other`.
     pub phase: &'static str,
     /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// The error of these bytes if small blocks were sampled.
+    /// The margin of error of the allocated bytes, or null if they are exact.
     pub obtained_bytes_error: Option<ErrorAnswer>,
-    /// The bytes that the phase freed.
+    /// The bytes that the phase freed, no matter which phase allocated them.
     pub freed_bytes: u64,
-    /// The error of these bytes.
+    /// The margin of error of the freed bytes, or null if they are exact.
     pub freed_bytes_error: Option<ErrorAnswer>,
     /// The bytes that the phase allocated and that are still live at the end of the trace.
     pub left_bytes: u64,
-    /// The error of these bytes.
+    /// The margin of error of the bytes that are still live, or null if they are exact.
     pub left_bytes_error: Option<ErrorAnswer>,
-    /// The bytes that are still live, by category.
+    /// The bytes that the phase allocated and that are still live at the end of the trace, by category.
     pub left_category_bytes: ByCategory,
-    /// The highest number of allocated bytes right after one of the phase's changes.
+    /// The highest number of bytes allocated on the device right after the phase allocated or freed memory.
     pub highest_bytes: Option<u64>,
-    /// The error of these bytes.
+    /// The margin of error of the highest number of bytes, or null if that number is exact.
     pub highest_bytes_error: Option<ErrorAnswer>,
 }
 

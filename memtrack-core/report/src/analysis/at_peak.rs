@@ -209,14 +209,14 @@ pub struct HighestAnswer {
     /// The event that reached the peak, as its index in the device's trace; null if the peak was before the first
     /// event.
     pub event: Option<usize>,
-    /// The time of the peak; null if the peak was before the first event or the file does not record times.
+    /// The time of the peak in seconds; null if the peak was before the first event or the file does not record times.
     pub seconds: Option<f64>,
-    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
+    /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`.
     pub seconds_since: &'static str,
     /// Requested bytes that were live at the peak. If small blocks were sampled, this is the recorder's own count, and
     /// the peak is at least this high.
     pub requested_bytes: u64,
-    /// The error of the requested bytes; the true peak lies within its interval.
+    /// The margin of error of the requested bytes, or null if they are exact. The true peak lies within its interval.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether the peak may have been higher than reported because small blocks were sampled.
     pub estimated: bool,

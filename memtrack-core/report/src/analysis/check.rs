@@ -70,7 +70,8 @@ pub enum Verdict {
     /// The number does not exceed the limit. For an estimate, the whole interval that contains the true value with 95 %
     /// confidence must be within the limit.
     Within,
-    /// The limit lies inside an estimate's interval.
+    /// It is uncertain whether the number exceeds the limit, because the limit lies inside an estimate's interval or
+    /// data is missing from the file.
     CannotTell,
     /// The number exceeds the limit. For an estimate, so does the whole interval.
     Exceeded,
@@ -412,64 +413,67 @@ impl Measurements {
     }
 }
 
-/// The numbers measured in a file, with their limits.
+/// The numbers measured in a file, each with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FoundAnswer {
-    /// A line for each limit that is exceeded.
+    /// A line of text for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that may be exceeded, either because it lies within an estimate's error or because the
-    /// recording is incomplete.
+    /// A line of text for each limit that may be exceeded, either because it lies within an estimate's margin of error
+    /// or because the recording is incomplete.
     pub cannot_tell: Vec<String>,
-    /// The highest requested bytes, for the worst device.
+    /// The peak of the requested bytes on the worst device. That is the device with the worst verdict or, if there is
+    /// no limit or the verdicts are equal, the one with the highest peak.
     pub peak: MeasuredAnswer,
-    /// Bytes that were allocated within the trace and are live at its end, for the worst device.
+    /// The requested bytes that were allocated within the trace and are live at its end, on the worst device. The worst
+    /// device is chosen as for the peak.
     pub leak: MeasuredAnswer,
-    /// Free bytes in split segments as a share of the reserved bytes, for the worst device.
+    /// The free bytes in split segments as a share of the reserved bytes, on the device where this share is largest.
     pub fragmentation: FragmentationAnswer,
-    /// The total number of events across all devices.
+    /// The total number of events in the file, across all devices.
     pub events: u64,
     /// Whether the recording is complete. If not, the numbers are lower bounds, and it is uncertain whether the limits
     /// are met.
     pub complete: bool,
-    /// Caveats about the data on which the verdict is based.
+    /// Caveats about the data on which the verdicts are based, as text.
     pub caveats: Vec<String>,
-    /// The comparison with another file, if `--against` was given.
+    /// The comparison of the peaks with those of another file, or null if `--against` was not given.
     pub against: Option<AgainstAnswer>,
 }
 
-/// The bytes of one device, with their limit.
+/// The peak or the leak of one device, with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MeasuredAnswer {
-    /// The device.
+    /// The device on which the bytes were measured.
     pub device: DeviceAnswer,
-    /// The requested bytes.
+    /// The requested bytes of the peak or the leak.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes, or null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether the bytes are an estimate.
+    /// Whether the requested bytes are an estimate.
     pub estimated: bool,
-    /// The limit; null if none was given.
+    /// The limit on the requested bytes; null if none was given.
     pub limit_bytes: Option<u64>,
-    /// The result of comparing the bytes with the limit.
+    /// The result of comparing the bytes with the limit; null if there is no limit.
     pub verdict: Option<Verdict>,
 }
 
-/// The fragmentation, with its limit.
+/// The fragmentation of the most fragmented device, with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FragmentationAnswer {
-    /// The device; null if the file has no segments or only a heap, which has no segments that could be fragmented.
+    /// The most fragmented device; null if the file has no segments or only a heap, which has no segments that could be
+    /// fragmented.
     pub device: Option<DeviceAnswer>,
-    /// The share, from 0 to 1.
+    /// The free bytes in split segments as a share of the reserved bytes, from 0 to 1; null if the device is null.
     pub share: Option<f64>,
-    /// The limit; null if none was given.
+    /// The limit on this share, from 0 to 1; null if none was given.
     pub limit: Option<f64>,
-    /// The result of comparing the share with the limit.
+    /// The result of comparing the share with the limit; null if there is no limit.
     pub verdict: Option<Verdict>,
 }
 

@@ -114,33 +114,34 @@ impl PeakComparison {
     }
 }
 
-/// A file's peaks compared with those of another file.
+/// The device peaks in a file, compared with those in an earlier file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AgainstAnswer {
-    /// The allowed growth of a device, as a share of its earlier peak.
+    /// The allowed growth of a device's peak, as a share of its earlier peak.
     pub tolerance: f64,
-    /// The devices of the later file.
+    /// The peak growth of each device in the later file.
     pub devices: Vec<GrowthAnswer>,
-    /// A line for each device whose peak grew by more than the tolerance.
+    /// A line of text for each device whose peak grew by more than the tolerance.
     pub exceeded: Vec<String>,
-    /// A line for each device whose verdict is uncertain because of estimation errors.
+    /// A line of text for each device whose verdict is uncertain because of the margin of error of an estimate.
     pub cannot_tell: Vec<String>,
 }
 
-/// The growth of one device's peak.
+/// The growth of one device's peak from the earlier file to the later one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GrowthAnswer {
-    /// The device.
+    /// The device whose peak is compared.
     pub device: DeviceAnswer,
     /// The result of comparing the growth with the tolerance.
     pub verdict: Verdict,
-    /// The highest peak that is still within the tolerance.
+    /// The highest peak of the later file that is still within the tolerance.
     pub limit_bytes: u64,
-    /// The groups that made the peak grow, as text.
+    /// The groups that made the peak grow, or a note that the earlier file lacks the device, as text; null if there is
+    /// neither.
     pub reasons: Option<String>,
     /// The device's peak in both files.
     #[serde(flatten)]

@@ -6,20 +6,20 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use serde::Serialize;
 use serde_json::Value;
 
-/// The changes between two files. Bytes are requested bytes.
+/// The changes in memory between an earlier and a later file. Bytes are requested bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffAnswer {
-    /// The key by which allocations are grouped, as for `--by`.
+    /// The key by which allocations are grouped, named as in `--by`.
     pub by: &'static str,
-    /// The blocks that are compared, as for `--at`.
+    /// The blocks that are compared, named as in `--at`.
     pub at: &'static str,
-    /// Whether anything differs by more than the error of the numbers.
+    /// Whether anything differs by more than the margin of error.
     pub different: bool,
     /// The changes, as sentences.
     pub answer: Vec<String>,
-    /// The devices that are in both files.
+    /// The changes on each device that is in both files.
     pub devices: Vec<DeviceDiffAnswer>,
     /// The devices that are only in the earlier file.
     pub only_before: Vec<AloneAnswer>,
@@ -29,68 +29,68 @@ pub struct DiffAnswer {
     pub notes: Vec<String>,
 }
 
-/// Requested bytes in the two files.
+/// The requested bytes in an earlier and a later file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct BytesChangeAnswer {
-    /// The bytes in the earlier file.
+    /// The requested bytes in the earlier file.
     pub before_requested_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the bytes in the earlier file, or null if they are exact.
     pub before_requested_bytes_error: Option<ErrorAnswer>,
-    /// The bytes in the later file.
+    /// The requested bytes in the later file.
     pub after_requested_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the bytes in the later file, or null if they are exact.
     pub after_requested_bytes_error: Option<ErrorAnswer>,
-    /// The growth; negative if the bytes shrank.
+    /// The growth of the requested bytes from the earlier to the later file; negative if they shrank.
     pub change_requested_bytes: i64,
-    /// The error of the change.
+    /// The margin of error of the growth, or null if the growth is exact.
     pub change_requested_bytes_error: Option<ErrorAnswer>,
 }
 
-/// Numbers of blocks in the two files.
+/// The number of blocks in an earlier and a later file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CountChangeAnswer {
-    /// The number in the earlier file.
+    /// The number of blocks in the earlier file.
     pub before_count: u64,
-    /// The error of that number.
+    /// The margin of error of the block count in the earlier file, or null if the count is exact.
     pub before_count_error: Option<ErrorAnswer>,
-    /// The number in the later file.
+    /// The number of blocks in the later file.
     pub after_count: u64,
-    /// The error of that number.
+    /// The margin of error of the block count in the later file, or null if the count is exact.
     pub after_count_error: Option<ErrorAnswer>,
-    /// The growth; negative if the number fell.
+    /// The growth of the block count from the earlier to the later file; negative if the count fell.
     pub change_count: i64,
-    /// The error of the change.
+    /// The margin of error of the growth, or null if the growth is exact.
     pub change_count_error: Option<ErrorAnswer>,
 }
 
-/// The changes on one device.
+/// The changes on one device between the two files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceDiffAnswer {
-    /// The device.
+    /// The device that is compared.
     pub device: DeviceAnswer,
-    /// The total of the device's bytes.
+    /// The device's total requested bytes in both files.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
-    /// The number of the device's blocks.
+    /// The number of the device's blocks in both files.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
-    /// The groups that differ, with the largest changes first.
+    /// The groups that differ, with the largest changes first, up to the requested limit.
     pub rows: Vec<DiffRowAnswer>,
-    /// The number of groups that differ.
+    /// The number of groups that differ, including those that are not listed.
     pub rows_in_all: usize,
-    /// The number of groups that are the same in both files.
+    /// The number of groups that have the same bytes and blocks in both files.
     pub unchanged: usize,
-    /// The number of groups that differ by less than the error of their estimates.
+    /// The number of groups that differ by less than the margin of error of their estimates.
     pub within_error: usize,
 }
 
-/// The change in one group.
+/// The change in one group of allocations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -100,21 +100,22 @@ pub struct DiffRowAnswer {
     pub name: NameAnswer,
     /// How the group changed.
     pub change: Kind,
-    /// The group's bytes.
+    /// The group's requested bytes in both files.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
-    /// The group's blocks.
+    /// The number of the group's blocks in both files.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
     /// The number of groups in the earlier file that were merged into this one because they differ only in an index, an
     /// address or a line.
     pub before_members: u64,
-    /// The number of groups in the later file that were merged into this one.
+    /// The number of groups in the later file that were merged into this one because they differ only in an index, an
+    /// address or a line.
     pub after_members: u64,
-    /// The functions, innermost first, as in the later file; a single function if groups are lines, and null if they
-    /// are neither lines nor stacks.
+    /// The group's functions, innermost first, as in the later file. A line has a single function. The stack is null if
+    /// groups are neither lines nor stacks.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The innermost function's line in the earlier file, if it is different there.
+    /// The innermost function's line number in the earlier file; null unless it is different there.
     pub line_before: Option<u32>,
 }
 
@@ -123,11 +124,11 @@ pub struct DiffRowAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AloneAnswer {
-    /// The device.
+    /// The device that is missing from the other file.
     pub device: DeviceAnswer,
-    /// The device's bytes.
+    /// The requested bytes on the device.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes, or null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
 }
 

@@ -35,7 +35,7 @@ pub enum Kind {
     New,
     /// The group is missing from the later file.
     Gone,
-    /// The group is unchanged, or the difference lies within the error of an estimate.
+    /// The group is unchanged, or the difference lies within the margin of error of an estimate.
     Same,
 }
 

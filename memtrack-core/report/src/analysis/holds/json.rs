@@ -9,31 +9,31 @@ use serde::Serialize;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WhoHoldsAnswer {
-    /// The device.
+    /// The device whose memory is reported.
     pub device: DeviceAnswer,
     /// The moment that the report describes.
     pub at: HeldAt,
-    /// The failed request, if the report describes one.
+    /// The failed memory request, or null if the report does not describe one.
     pub refused: Option<Refused>,
-    /// The requested bytes that are held.
+    /// The requested bytes that the device's blocks hold at this moment.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes, or null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks that are held.
+    /// The number of blocks that are held at this moment.
     pub count: u64,
-    /// The error of the number of blocks.
+    /// The margin of error of the block count, or null if the count is exact.
     pub count_error: Option<ErrorAnswer>,
-    /// The largest holders, at most three, largest first.
+    /// The lines that hold the most memory, at most three, largest first.
     pub holders: Vec<HolderAnswer>,
-    /// Reserved memory outside of blocks.
+    /// Reserved memory outside of blocks, or null if there is none or it is unknown.
     pub cached: Option<Cached>,
-    /// Memory that is in use but not tracked by memtrack.
+    /// Memory that is in use but not tracked by memtrack, or null if it is unknown.
     pub unseen: Option<Untracked>,
-    /// How much the held memory grew.
+    /// The growth of the held memory, or null if it is unknown.
     pub grown: Option<GrownAnswer>,
-    /// What to do first, as a sentence.
+    /// A sentence that says what to do first.
     pub advice: String,
-    /// Other devices that hold memory, largest first.
+    /// Other devices that hold memory, at most three, largest first.
     pub others: Vec<OtherAnswer>,
 }
 
