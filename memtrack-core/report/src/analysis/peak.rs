@@ -129,18 +129,18 @@ impl Peak {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakAnswer {
-    /// Live bytes at the peak. If small blocks were sampled, this is the recorder's own count, and the peak is at least
-    /// this high.
+    /// The live bytes at the peak. If small blocks were sampled, this is the recorder's own count, and the peak is at
+    /// least this high.
     pub live_bytes: u64,
-    /// The error of the live bytes; the true peak lies within its interval.
+    /// The margin of error of the live bytes; null if they are exact. The true peak lies within its interval.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// The time of the peak; null if the peak was before the first event or the file does not record times.
+    /// The time of the peak in seconds; null if the peak was before the first event or the file does not record times.
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// The phase of the event that reached the peak.
+    /// The phase of the event that reached the peak; null if there is none.
     pub phase: Option<String>,
-    /// The operator of the event that reached the peak.
+    /// The operator of the event that reached the peak; null if there is none.
     pub operator: Option<String>,
     /// Whether the peak may have been higher than reported because small blocks were sampled.
     pub estimated: bool,

@@ -45,19 +45,19 @@ pub struct HolderAnswer {
     /// The line in the user's code and the function that it called, as text; if there is no such line, an operator's
     /// name or another description of the blocks.
     pub line: String,
-    /// The line in the user's code, if there is one.
+    /// The line in the user's code; null if there is none.
     pub frame: Option<FrameAnswer>,
     /// The requested bytes in the holder's blocks.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks.
+    /// The number of the holder's blocks.
     pub count: u64,
     /// The holder's share of the held memory, from 0 to 1.
     pub share: f64,
-    /// The module in which more than half of the bytes were allocated.
+    /// The module in which more than half of the holder's bytes were allocated; null if there is none.
     pub module: Option<String>,
-    /// The phase in which more than half of the bytes were allocated.
+    /// The phase in which more than half of the holder's bytes were allocated; null if there is none.
     pub phase: Option<String>,
 }
 
@@ -70,15 +70,15 @@ pub struct GrownAnswer {
     pub since: String,
     /// The time in seconds from that moment to the one that the report describes.
     pub seconds: f64,
-    /// The requested bytes that were allocated since then.
+    /// The requested bytes that were allocated since the moment that `since` describes and are still held.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks that were allocated since then.
+    /// The number of blocks that were allocated since the moment that `since` describes and are still held.
     pub count: u64,
-    /// The line that contributed most to the growth, as text.
+    /// The line that contributed most to the growth, as text; null if nothing grew.
     pub most_line: Option<String>,
-    /// The bytes that this line allocated.
+    /// The bytes that the line in `most_line` contributed to the growth; null if nothing grew.
     pub most_bytes: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub struct GrownAnswer {
 pub struct OtherAnswer {
     /// The device's name.
     pub name: String,
-    /// Requested bytes that the device holds.
+    /// The requested bytes that are held on the device.
     pub requested_bytes: u64,
 }
 

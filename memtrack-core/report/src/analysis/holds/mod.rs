@@ -54,7 +54,7 @@ pub enum HeldAt {
     Now,
     /// The moment when a device last ran out of memory; the end if it never did.
     OutOfMemory,
-    /// The peak.
+    /// The moment when the device had the most live bytes.
     Peak,
     /// The moment when the program was killed.
     Killed,
@@ -152,12 +152,12 @@ impl HoldsQuery {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Refused {
-    /// Requested bytes.
+    /// The number of bytes that the failed request asked for.
     pub requested_bytes: u64,
-    /// The free bytes that the device reported; null for a heap.
+    /// The device's free memory in bytes, as reported by the device; null for a heap.
     #[serde(rename = "free_bytes")]
     pub device_free_bytes: Option<u64>,
-    /// The device's total bytes; null if unknown.
+    /// The device's total memory in bytes; null if unknown.
     #[serde(rename = "total_bytes")]
     pub device_total_bytes: Option<u64>,
 }

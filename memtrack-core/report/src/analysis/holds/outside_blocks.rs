@@ -25,11 +25,13 @@ pub(super) struct HeldMoment {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Cached {
-    /// The bytes in segments minus the bytes in blocks.
+    /// The bytes that the allocator caches: the bytes in segments minus the bytes in blocks.
     pub allocator_bytes: u64,
-    /// Bytes in segments without any blocks, which could be released; null if only the sum is known.
+    /// The bytes in segments that contain no blocks and could be released; null if only the sum, `allocator_bytes`, is
+    /// known.
     pub free_segment_bytes: Option<u64>,
-    /// The size of the largest cached piece in bytes; null if only the sum is known.
+    /// The size in bytes of the largest contiguous piece that is cached in a segment; null if only the sum,
+    /// `allocator_bytes`, is known.
     pub largest_bytes: Option<u64>,
     /// Unused bytes that the CUDA driver's own pools retain.
     pub driver_pool_bytes: u64,
@@ -105,13 +107,13 @@ impl Cached {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Unseen"))]
 #[non_exhaustive]
 pub struct Untracked {
-    /// The bytes. For a device, these are the bytes that the driver reports as in use but that are neither recorded nor
-    /// cached. For a heap, this is the process's resident memory minus all recorded blocks, which is a lower bound
-    /// because blocks need not be resident.
+    /// The untracked bytes. For a device, these are the bytes that the driver reports as in use but that are neither
+    /// recorded nor cached. For a heap, this is the process's resident memory minus all recorded blocks. It is a lower
+    /// bound because blocks need not be resident.
     pub bytes: u64,
-    /// All bytes in use on the device; for a heap, all of the process's resident bytes.
+    /// All bytes in use on the device; for a heap, all resident bytes of the process.
     pub used_bytes: u64,
-    /// Whether the numbers are based on the process's resident memory.
+    /// Whether the numbers are based on the process's resident memory, as they are for a heap.
     pub is_resident: bool,
 }
 

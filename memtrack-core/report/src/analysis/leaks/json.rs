@@ -12,7 +12,7 @@ use serde::Serialize;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeaksAnswer {
-    /// The key by which allocations are grouped, as for `--by`.
+    /// The key by which allocations are grouped, as given to `--by`.
     pub by: &'static str,
     /// Whether any group leaks.
     pub leaking: bool,
@@ -27,17 +27,17 @@ pub struct LeaksAnswer {
     pub cut_by: &'static str,
     /// The name of the program's own intervals that serve as periods; null if there are none.
     pub interval_name: Option<String>,
-    /// The number of those intervals.
+    /// The number of the program's own intervals that serve as periods; null if there are none.
     pub intervals: Option<usize>,
-    /// The number of periods.
+    /// The number of periods into which the recording or the series of snapshots is divided.
     pub periods: usize,
-    /// The number of events in each period; null unless periods are numbers of events.
+    /// The number of events in each period; null unless `cut_by` is `events`.
     pub period_events: Option<usize>,
     /// The average length of a period in seconds; null if the files have no times.
     pub period_seconds: Option<f64>,
-    /// The devices.
+    /// The leaks on each device.
     pub devices: Vec<DeviceLeaksAnswer>,
-    /// Patterns in `--suppress` that match no stack.
+    /// The patterns given to `--suppress` that match no stack.
     pub unused_suppressions: Vec<String>,
     /// Caveats about how the files compare.
     pub notes: Vec<String>,
@@ -56,10 +56,10 @@ pub struct DeviceLeaksAnswer {
     pub leaks: Vec<LeakAnswer>,
     /// The total number of leaks, including those beyond the limit.
     pub leaks_in_all: usize,
-    /// The never-freed memory of all leaks.
+    /// The never-freed memory of all leaks, including those beyond the limit.
     pub leaked: AmountAnswer,
-    /// Other memory that was allocated during the recording and not freed; for a series of snapshots, all other memory
-    /// in the newest snapshot.
+    /// Memory that was allocated during the recording and not freed but does not belong to a leak. For a series of
+    /// snapshots, this is all memory in the newest snapshot that does not belong to a leak.
     pub alive: AmountAnswer,
     /// The number of groups that have memory in `alive`.
     pub alive_groups: usize,
@@ -67,29 +67,29 @@ pub struct DeviceLeaksAnswer {
     pub older: AmountAnswer,
     /// Memory that was never freed but is excluded by a suppression.
     pub suppressed: AmountAnswer,
-    /// Groups that left less than this behind in small blocks may have no sample (with 5 % probability); 0 if every
-    /// block was recorded.
+    /// The detection limit for leaks in small blocks, in bytes. Because small blocks are sampled, a group that leaves
+    /// behind less than this has a chance of at least 5 % of having no sample at all; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The number of older events that the recorder dropped.
+    /// The number of the device's older events that were dropped because they did not fit in the recorder's ring.
     pub dropped_events: u64,
     /// Groups that grew like leaks but were freed in the last moments, e.g. when the program exited, largest first.
     pub freed_late: Vec<FreedLateAnswer>,
-    /// The memory that each of the program's own intervals left behind, if `--per` was given.
+    /// The memory that each of the program's own intervals left behind; null unless `--per` was given.
     pub generations: Option<GenerationsAnswer>,
 }
 
-/// Bytes and blocks.
+/// An amount of memory, in bytes and in blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AmountAnswer {
-    /// Requested bytes.
+    /// The amount in requested bytes.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks.
+    /// The amount as a number of blocks.
     pub count: u64,
-    /// The error of the number of blocks.
+    /// The margin of error of the number of blocks; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
 }
 
@@ -103,11 +103,11 @@ pub struct FreedLateAnswer {
     pub name: NameAnswer,
     /// The group's memory that was freed in the last moments.
     pub freed: AmountAnswer,
-    /// The number of periods before the last one in which the group grew.
+    /// The number of periods in which the group grew before its memory was freed.
     pub grew_periods: usize,
-    /// The number of periods that were judged.
+    /// The number of periods in which the group's growth was judged.
     pub periods: usize,
-    /// When the last moments started, in seconds before the end; null if the file does not record times.
+    /// The time in seconds from the first free in the last moments to the end; null if the file does not record times.
     pub last_seconds: Option<f64>,
     /// A short description of the group; for a stack, its line in the user's code.
     pub place: String,
@@ -125,30 +125,31 @@ pub struct LeakAnswer {
     pub never_freed: AmountAnswer,
     /// The part of `never_freed` that was freed after the last step, e.g. when the program exited.
     pub freed_later: AmountAnswer,
-    /// The number of periods in which the group grew.
+    /// The number of periods in which the group grew, out of those in `periods`.
     pub grew_periods: usize,
-    /// The number of periods, starting with the first one in which any memory of the group stayed.
+    /// The number of periods in which the group's growth was judged, starting with the first one in which any of its
+    /// memory stayed.
     pub periods: usize,
     /// The group's average growth per period, in bytes.
     pub each_period_bytes: u64,
-    /// The error of that growth.
+    /// The margin of error of the average growth per period; null if it is exact.
     pub each_period_bytes_error: Option<ErrorAnswer>,
-    /// The group's bytes that lived through each of these periods. For a series of snapshots, these are the bytes in
-    /// each snapshot, starting with the one before the first of these periods.
+    /// The group's bytes that lived through each of the judged periods. For a series of snapshots, these are the bytes
+    /// in each snapshot, starting with the one before the first judged period.
     pub held_bytes: Vec<u64>,
-    /// The error of each number in `held_bytes`.
+    /// The margin of error of each number in `held_bytes`; null for a number that is exact.
     pub held_bytes_error: Vec<Option<ErrorAnswer>>,
-    /// The ages of the group's blocks; null if too few were freed to know the usual lifetime.
+    /// The ages of the group's blocks; null if too few of its blocks were freed to know their usual lifetime.
     pub age: Option<AgeAnswer>,
-    /// The first stack, innermost frame first; null for groups without stacks.
+    /// The group's first stack, innermost frame first; null for groups without stacks.
     pub stack: Option<Vec<FrameAnswer>>,
     /// The number of distinct stacks in the group; null for groups without stacks.
     pub stacks: Option<usize>,
-    /// The innermost line in the user's code.
+    /// The group's innermost line in the user's code; null if there is none.
     pub mine: Option<FrameAnswer>,
-    /// The function that this line called.
+    /// The function that the line in `mine` called; null if there is none.
     pub calls: Option<FrameAnswer>,
-    /// The functions that this line called, up to ten; empty for groups other than lines.
+    /// The functions that the group's line called, up to ten; empty for groups other than lines.
     pub called: Vec<CalledAnswer>,
 }
 
@@ -157,13 +158,13 @@ pub struct LeakAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AgeAnswer {
-    /// The number of blocks that were freed.
+    /// The number of the group's blocks that were freed.
     pub freed_count: u64,
-    /// The time within which 99 % of those blocks were freed.
+    /// The usual lifetime of a block in seconds: 99 % of the freed blocks were freed within this time.
     pub usual_seconds: f64,
-    /// The number of blocks that were never freed and are more than ten times as old as `usual_seconds`.
+    /// The number of the group's blocks that were never freed and are more than ten times as old as `usual_seconds`.
     pub far_older_count: u64,
-    /// The total bytes of those blocks.
+    /// The total bytes of the blocks that `far_older_count` counts.
     pub far_older_bytes: u64,
 }
 
@@ -172,11 +173,12 @@ pub struct AgeAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CalledAnswer {
-    /// The function.
+    /// The name of the function; null if there is none.
     pub name: Option<String>,
-    /// Requested bytes; null if they include samples.
+    /// The requested bytes in the blocks that were allocated below the function; null if the leak's numbers are
+    /// estimates.
     pub requested_bytes: Option<u64>,
-    /// The number of blocks; null if it includes samples.
+    /// The number of blocks that were allocated below the function; null if the leak's numbers are estimates.
     pub count: Option<u64>,
 }
 
@@ -187,13 +189,13 @@ pub struct CalledAnswer {
 pub struct GenerationsAnswer {
     /// The name of the intervals.
     pub name: String,
-    /// The number of marks between the intervals.
+    /// The number of the program's marks that separate the intervals.
     pub marks: usize,
     /// The origin from which the seconds are counted: `start` or `first_event`.
     pub seconds_since: &'static str,
     /// The number of intervals between two marks that left any memory behind.
     pub leaving: usize,
-    /// The median number of bytes that an interval between two marks left behind.
+    /// The median over all intervals between two marks of the bytes that an interval left behind.
     pub median_left_bytes: u64,
     /// The intervals that left the most memory behind, in chronological order.
     pub rows: Vec<GenerationAnswer>,
@@ -208,18 +210,19 @@ pub struct GenerationsAnswer {
 pub struct GenerationAnswer {
     /// The number of the interval; 0 is the time before the first mark.
     pub number: usize,
-    /// The start of the interval; null for the time before the first mark or if the file does not record times.
+    /// The start of the interval in seconds; null for the time before the first mark or if the file does not record
+    /// times.
     pub from_seconds: Option<f64>,
-    /// The end of the interval; null for the time after the last mark or if the file does not record times.
+    /// The end of the interval in seconds; null for the time after the last mark or if the file does not record times.
     pub to_seconds: Option<f64>,
     /// The memory that was allocated in the interval.
     pub allocated: AmountAnswer,
-    /// The part of that memory that was live when the last interval ended or, for the time after the last interval, was
-    /// never freed.
+    /// The part of the memory in `allocated` that was live when the last interval ended. For the time after the last
+    /// interval, this is the part that was never freed.
     pub left: AmountAnswer,
-    /// The groups that left the most memory behind, at most three.
+    /// The groups that left the most memory behind in the interval, at most three.
     pub groups: Vec<LeftAnswer>,
-    /// The number of groups that left any memory behind.
+    /// The total number of groups that left any memory behind in the interval.
     pub groups_in_all: usize,
 }
 
@@ -231,7 +234,7 @@ pub struct LeftAnswer {
     /// The group's name.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The memory that the group left behind.
+    /// The memory that the group left behind in the interval.
     pub left: AmountAnswer,
 }
 

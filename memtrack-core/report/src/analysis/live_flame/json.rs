@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FlameMoment {
-    /// The devices.
+    /// The live memory of each device.
     pub devices: Vec<FlameDevice>,
 }
 
@@ -23,45 +23,47 @@ pub struct FlameMoment {
 pub struct FlameDevice {
     /// The device.
     pub device: DeviceAnswer,
-    /// The moment, as text.
+    /// The moment at which the memory was live, as text.
     pub at: String,
-    /// The moment in seconds since [`Self::seconds_since`]; null if it was before the first event.
+    /// The moment at which the memory was live, in seconds since [`Self::seconds_since`]; null if it was before the
+    /// first event or the file does not record times.
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted: `start` or `first_event`.
     pub seconds_since: &'static str,
-    /// Requested bytes that were live.
+    /// The requested bytes that were live.
     pub requested_bytes: u64,
-    /// The error of the requested bytes; null if they are exact.
+    /// The margin of error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of blocks that were live.
     pub count: u64,
-    /// The error of the number of blocks; null if it is exact.
+    /// The margin of error of the number of blocks; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
     /// Whether the recording is complete. If not, the true peak and the memory that was live at the end are at least as
     /// large as these numbers.
     pub complete: bool,
-    /// The stacks, largest first.
+    /// The stacks that allocated the live blocks, those with the most bytes first.
     pub stacks: Vec<FlameStack>,
 }
 
-/// The blocks with one stack.
+/// The live blocks with one stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FlameStack {
-    /// The functions, innermost first, without those that only forward a call; empty if no stack is known.
+    /// The functions in the stack, innermost first, without those that only forward a call; empty if no stack is known.
     pub stack: Vec<FlameFrame>,
     /// Whether the blocks were allocated before the trace started, so that their origin is unknown.
     pub before_the_trace: bool,
-    /// If the blocks were allocated before the trace, the line that freed them, if known.
+    /// The line that freed the blocks, if they were allocated before the trace; null otherwise or if the line is
+    /// unknown.
     pub freed_at: Option<FlameFrame>,
-    /// Requested bytes.
+    /// The requested bytes in the live blocks with this stack.
     pub requested_bytes: u64,
-    /// The error of the requested bytes; null if they are exact.
+    /// The margin of error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks.
+    /// The number of live blocks with this stack.
     pub count: u64,
-    /// The error of the number of blocks; null if it is exact.
+    /// The margin of error of the number of blocks; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
 }
 

@@ -77,13 +77,13 @@ impl Explanation {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExplainedAnswer {
-    /// What reports name for the stack.
+    /// The text by which reports name the stack.
     pub named: String,
-    /// The innermost frame in the user's code.
+    /// The innermost frame in the user's code; null if there is none.
     pub mine: Option<FrameAnswer>,
-    /// The framework function that this frame called.
+    /// The framework function that the frame in `mine` called; null if there is none.
     pub calls: Option<FrameAnswer>,
-    /// The frames, innermost first.
+    /// The frames of the stack, innermost first, each with its owner.
     pub frames: Vec<JudgedAnswer>,
 }
 
@@ -97,6 +97,6 @@ pub struct JudgedAnswer {
     pub frame: FrameAnswer,
     /// The frame's owner: `mine`, `framework` or `noise`.
     pub owner: &'static str,
-    /// The rule that determined the owner.
+    /// The rule that determined the owner, as text.
     pub rule: String,
 }

@@ -199,74 +199,76 @@ impl DeviceMemory {
     }
 }
 
-/// The processes of a run and their memory.
+/// The processes of a run, with their memory.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessesAnswer {
     /// Whether the recording is complete: the run was ended, and all of its processes are in the file.
     pub complete: bool,
-    /// The number of processes that are not recorded.
+    /// The number of the run's processes that were not recorded.
     pub unrecorded: u64,
-    /// The seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
+    /// The time in seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
     pub seconds: f64,
-    /// All processes together, on each device. Memory of a process that has ended no longer counts.
+    /// The memory of all processes together on each device. Memory of a process that has ended no longer counts.
     pub together: Vec<DeviceMemoryAnswer>,
     /// The processes, each before those that it started. A process that executed several programs has a row for each of them.
     pub processes: Vec<ProcessAnswer>,
 }
 
-/// A process.
+/// A process of the run, with its memory.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessAnswer {
     /// The process id.
     pub process: u32,
-    /// The process id of the parent when the process began.
+    /// The process id of the parent at the time when the process began.
     pub parent: u32,
-    /// The number of the row, in the order in which the processes began to allocate.
+    /// The number of this row. Rows are numbered in the order in which the processes began to allocate.
     pub number: u32,
-    /// The path of the program.
+    /// The path of the process's program.
     pub program: String,
-    /// The command line, cut at 1 KiB; empty if it is not known.
+    /// The command line of the process, cut at 1 KiB; empty if it is not known.
     pub command_line: Vec<String>,
     /// Whether the process is a fork that has not executed a program of its own.
     pub forked: bool,
     /// Whether reports are about this process unless another one is chosen.
     pub main: bool,
-    /// Whether its events are in parts that were removed (`--max-bytes`) or lost, so that its memory is not known.
+    /// Whether the memory of the process is unknown because its events are in parts of the recording that were removed
+    /// (`--max-bytes`) or lost.
     pub removed: bool,
     /// How the process ended: `running` (when the recording was read or cut off), `exit`, `signal`, `exec` (it executed another
     /// program), or `unknown`.
     pub end: &'static str,
-    /// The exit code; null if it is not known.
+    /// The exit code of the process; null unless `end` is `exit`.
     pub exit_code: Option<i32>,
-    /// The signal that ended the process; null if it is not known.
+    /// The number of the signal that ended the process; null unless `end` is `signal`.
     pub signal: Option<i32>,
-    /// The seconds from the beginning of the run to the beginning of the process.
+    /// The time in seconds from the beginning of the run to the beginning of the process.
     pub begun_seconds: f64,
-    /// The seconds that the process was seen to run.
+    /// The time in seconds for which the process ran, as far as is known.
     pub seconds: f64,
-    /// The peak of the process as a share of the peak of all, from 0 to 1, on the device where that is largest.
+    /// The process's peak as a share of the peak of all processes together, from 0 to 1, on the device where this share is
+    /// largest.
     pub share: f64,
-    /// The memory on each device.
+    /// The memory of the process on each device.
     pub devices: Vec<DeviceMemoryAnswer>,
 }
 
-/// The memory of one or of all processes on a device.
+/// The memory of one process, or of all processes together, on one device.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceMemoryAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The most bytes that were live.
+    /// The peak: the largest number of bytes that were live at once.
     pub peak_bytes: u64,
-    /// The error of the peak; null if it is exact.
+    /// The margin of error of the peak; null if it is exact.
     pub peak_bytes_error: Option<ErrorAnswer>,
-    /// The seconds from the beginning of the run to the peak; null if they are not known.
+    /// The time in seconds from the beginning of the run to the peak; null if it is not known.
     pub peak_seconds: Option<f64>,
-    /// The bytes of all allocations; null if the recorder's counts are missing.
+    /// The total bytes of all allocations, as counted by the recorder; null if its counts are missing.
     pub allocated_bytes: Option<u64>,
-    /// The number of all allocations; null if the recorder's counts are missing.
+    /// The number of all allocations, as counted by the recorder; null if its counts are missing.
     pub allocations: Option<u64>,
 }
 

@@ -14,17 +14,17 @@ use serde::Serialize;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksAnswer {
-    /// The key by which allocations are grouped, as for `--by`.
+    /// The key by which allocations are grouped, as given to `--by`.
     pub by: &'static str,
     /// The summary as sentences.
     pub answer: Vec<String>,
     /// Reasons to doubt that the files are ranks of one job, as sentences.
     pub doubts: Vec<String>,
-    /// The ranks, by number.
+    /// The ranks in order of their numbers, followed by those without a number.
     pub ranks: Vec<RankAnswer>,
-    /// A comparison of the ranks' memory: first devices, then pinned memory, then the heap.
+    /// A comparison of the ranks for each kind of memory: first devices, then pinned memory, then the heap.
     pub memories: Vec<RanksMemoryAnswer>,
-    /// Files that could not be read.
+    /// The files that could not be read.
     pub unread: Vec<UnreadAnswer>,
 }
 
@@ -33,35 +33,36 @@ pub struct RanksAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UnreadAnswer {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// The reason.
+    /// The reason why the file could not be read.
     pub why: String,
 }
 
-/// A rank.
+/// A rank of the job, with its file and its memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RankAnswer {
     /// The number of the rank; null if neither the file nor its name states it.
     pub rank: Option<u64>,
-    /// The rank's file.
+    /// The path of the rank's file.
     pub path: String,
-    /// The job, if the file or a folder states it.
+    /// The job that the rank belongs to; null if neither the file nor a folder states it.
     pub job: Option<String>,
-    /// Whether the file is complete, unlike a recording that was cut off.
+    /// Whether the file is complete; false for a recording that was cut off.
     pub complete: bool,
     /// Whether the file is a snapshot from PyTorch.
     pub is_pytorch: bool,
     /// The number of events in the file.
     pub events: u64,
-    /// The time at which the seconds are 0, in nanoseconds since the Unix epoch; null if the file has no times.
+    /// The origin from which the rank's seconds are counted, in nanoseconds since the Unix epoch; null if the file has
+    /// no times.
     pub begin_ns: Option<u64>,
-    /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`
-    /// if only some events have times.
+    /// The origin from which the rank's seconds are counted, by name: `start` of the recording, `first_event`, or
+    /// `first_timed_event` if only some events have times.
     pub seconds_since: &'static str,
-    /// The time of the last event; null if the file does not record the times of all events.
+    /// The time of the last event in seconds; null if the file does not record the times of all events.
     pub end_seconds: Option<f64>,
     /// The rank's memory on each device.
     pub devices: Vec<RankMemoryAnswer>,
@@ -74,23 +75,25 @@ pub struct RankAnswer {
 pub struct RankMemoryAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The moment when the most bytes were live.
+    /// The rank's memory at the moment when the most bytes were live.
     pub peak: MomentAnswer,
-    /// The moment when the most bytes were reserved; null if the file has no reserved bytes.
+    /// The rank's memory at the moment when the most bytes were reserved; null if the file has no reserved bytes.
     pub reserved: Option<MomentAnswer>,
-    /// Bytes that were reserved but not live when the most bytes were reserved.
+    /// The bytes that were reserved but not live at the moment when the most bytes were reserved; null if the file has
+    /// no reserved bytes.
     pub waste_bytes: Option<u64>,
-    /// Requested bytes that are live at the end.
+    /// The requested bytes that are live at the end.
     pub end_requested_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the requested bytes at the end; null if they are exact.
     pub end_requested_bytes_error: Option<ErrorAnswer>,
-    /// Allocated bytes at the end, rounded.
+    /// The bytes of the blocks that are live at the end, as rounded by the allocator; null if the file does not contain
+    /// them.
     pub end_allocated_bytes: Option<u64>,
-    /// Bytes reserved at the end.
+    /// The bytes that are reserved at the end; null if the file has no reserved bytes.
     pub end_reserved_bytes: Option<u64>,
-    /// The number of times that memory ran out.
+    /// The number of times that the device ran out of memory.
     pub out_of_memory_count: usize,
-    /// The number of older events that did not fit in the recorder's ring.
+    /// The number of the device's older events that were dropped because they did not fit in the recorder's ring.
     pub dropped: u64,
 }
 
@@ -99,42 +102,43 @@ pub struct RankMemoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentAnswer {
-    /// Requested bytes that were live.
+    /// The requested bytes that were live at this moment.
     pub requested_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Reserved bytes.
+    /// The bytes that were reserved at this moment; null if the file has no reserved bytes.
     pub reserved_bytes: Option<u64>,
-    /// The event that reached this level, as its index in the device's trace; null before the first event.
+    /// The event that brought the memory to this level, as its index in the device's trace; null if the moment was
+    /// before the first event.
     pub event: Option<usize>,
-    /// The time; null before the first event.
+    /// The time of this moment in seconds; null if it was before the first event or the file does not record times.
     pub seconds: Option<f64>,
-    /// The phase of that event.
+    /// The phase of the event in `event`; null if there is none.
     pub phase: Option<String>,
-    /// The operator of that event.
+    /// The operator of the event in `event`; null if there is none.
     pub operator: Option<String>,
 }
 
-/// One kind of memory in all ranks.
+/// A comparison of the ranks for one kind of memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksMemoryAnswer {
-    /// The device; it has no number if each rank has one device but the numbers differ.
+    /// The device whose memory is compared; it has no number if each rank has one device but the numbers differ.
     pub device: DeviceAnswer,
     /// The indices in `ranks` of the ranks that have this memory.
     pub members: Vec<usize>,
-    /// The usual value of each measure.
+    /// The distribution over the ranks of each measure that any of them has.
     pub measures: Vec<MeasureAnswer>,
     /// The reason why outliers cannot be determined; null if they can.
     pub cannot_tell: Option<String>,
     /// The ranks that are outliers, starting with the rank furthest from the median.
     pub outliers: Vec<OutlierAnswer>,
-    /// How far apart the ranks are from step to step; null unless at least two of them marked the same steps.
+    /// The spread between the ranks in each step; null unless at least two of them marked the same steps.
     pub skew: Option<SkewAnswer>,
 }
 
-/// The usual value of one measure.
+/// The distribution of one measure over the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -143,15 +147,15 @@ pub struct MeasureAnswer {
     pub measure: &'static str,
     /// The number of ranks that have this measure.
     pub ranks: usize,
-    /// The median over these ranks.
+    /// The median of the measure over the ranks that have it, in bytes.
     pub median_bytes: u64,
-    /// The median of the ranks' distances from the median.
+    /// The median of the ranks' distances from `median_bytes`.
     pub deviation_bytes: u64,
-    /// The distance from the median beyond which a rank is an outlier.
+    /// The distance from `median_bytes` beyond which a rank is an outlier.
     pub tolerance_bytes: u64,
-    /// The smallest value of any rank.
+    /// The smallest value of the measure in any rank, in bytes.
     pub least_bytes: u64,
-    /// The largest value of any rank.
+    /// The largest value of the measure in any rank, in bytes.
     pub most_bytes: u64,
 }
 
@@ -166,14 +170,15 @@ pub struct OutlierAnswer {
     pub rank: Option<u64>,
     /// The measure in which the rank is an outlier.
     pub measure: &'static str,
-    /// The rank's bytes.
+    /// The rank's value of the measure, in bytes.
     pub own_bytes: u64,
-    /// The median over all ranks.
+    /// The median of the measure over all ranks, in bytes.
     pub median_bytes: u64,
-    /// The rank's distance from the median; negative if the rank has less.
+    /// The rank's bytes minus the median; negative if the rank has less.
     pub change_bytes: i64,
-    /// The groups that differ, starting with those that explain the most. For `reserved`, these are the groups that
-    /// were live at the peak; for `waste`, which is memory outside blocks, there are none.
+    /// The groups in which the rank differs from the others, starting with those that explain the most. For `reserved`,
+    /// these are the groups that were live at the peak. For `waste`, there are none because it is memory outside
+    /// blocks.
     pub why: Vec<DifferenceAnswer>,
 }
 
@@ -191,11 +196,11 @@ pub struct DifferenceAnswer {
     pub own_bytes: u64,
     /// The number of the rank's blocks in the group.
     pub own_count: u64,
-    /// The median over all ranks of the bytes in the group.
+    /// The median over all ranks of the requested bytes in the group; a rank without the group counts as 0.
     pub median_bytes: u64,
-    /// The difference; negative if the rank has less.
+    /// The rank's bytes in the group minus the median; negative if the rank has less.
     pub change_bytes: i64,
-    /// The number of other ranks that have the group.
+    /// The number of other ranks that have blocks in the group.
     pub other_ranks: usize,
 }
 
