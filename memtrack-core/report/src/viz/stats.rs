@@ -185,11 +185,11 @@ pub struct StatsAnswer {
     pub segments: Vec<SegmentFillAnswer>,
     /// The total bytes of all segments.
     pub total_reserved_bytes: WideAnswer,
-    /// The requested bytes of allocated blocks.
+    /// The requested bytes of the allocated blocks in all segments.
     pub total_allocated_bytes: WideAnswer,
-    /// The bytes that rounding added to allocated blocks.
+    /// The bytes that rounding added to the allocated blocks in all segments.
     pub internal_free_bytes: WideAnswer,
-    /// The bytes of all other blocks.
+    /// The bytes of the blocks in all segments that are not allocated.
     pub external_free_bytes: WideAnswer,
 }
 
@@ -200,15 +200,15 @@ pub struct StatsAnswer {
 pub struct SegmentFillAnswer {
     /// The segment's address, as `0x…`.
     pub address: String,
-    /// The segment's stream.
+    /// The segment's stream; `0` for the default stream.
     pub stream: String,
     /// The segment's size in bytes.
     pub total_bytes: WideAnswer,
-    /// The requested bytes of allocated blocks.
+    /// The requested bytes of the segment's allocated blocks.
     pub allocated_bytes: WideAnswer,
-    /// The bytes that rounding added to allocated blocks.
+    /// The bytes that rounding added to the segment's allocated blocks.
     pub internal_free_bytes: WideAnswer,
-    /// The bytes of all other blocks.
+    /// The bytes of the segment's blocks that are not allocated.
     pub external_free_bytes: WideAnswer,
 }
 

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TraceAnswer {
-    /// The devices.
+    /// The devices, each with its events.
     pub devices: Vec<DeviceTraceAnswer>,
 }
 
@@ -32,32 +32,32 @@ pub struct DeviceTraceAnswer {
     pub entries: Vec<EntryAnswer>,
 }
 
-/// An event. Keys that do not apply to the action are null.
+/// An event in a device's trace. Keys that do not apply to the event's action are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct EntryAnswer {
-    /// The action, named as in the file.
+    /// The event's action, named as in the file.
     pub action: String,
-    /// The address, as `0x…`.
+    /// The address of the block or segment, as `0x…`; null for an out-of-memory event.
     pub address: Option<String>,
-    /// For an out-of-memory event, the free bytes of the device.
+    /// For an out-of-memory event, the free bytes of the device; null for other events.
     pub device_free_bytes: Option<WideAnswer>,
-    /// The size in bytes.
+    /// The size of the block or segment in bytes; for an out-of-memory event, the requested bytes.
     pub size_bytes: WideAnswer,
-    /// The stream's raw handle.
+    /// The raw handle of the event's stream.
     pub stream: u64,
-    /// The time in µs; null if the file has none.
+    /// The time of the event in µs; null if the file has none.
     pub time_us: Option<u64>,
-    /// The block's or segment's name in the listing.
+    /// The name of the block or segment in the listing of events, as in `a` or `b1`.
     pub name: Option<String>,
-    /// For an allocation, the segment's name.
+    /// For an allocation, the name of the segment that contains the block; null if that segment is unknown.
     pub segment: Option<String>,
-    /// For an allocation, the offset within the segment.
+    /// For an allocation, the block's offset within its segment in bytes, or its address if the segment is unknown.
     pub offset_bytes: Option<WideAnswer>,
-    /// The text that the program attached to the event.
+    /// The text that the program attached to the event; null if there is none.
     pub user_metadata: Option<String>,
-    /// The stack, innermost frame first, without the frames that PyTorch hides; null if there is none.
+    /// The event's stack, innermost frame first, without the frames that PyTorch hides; null if there is none.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 

@@ -40,9 +40,9 @@ impl Grouping {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The requested bytes.
+    /// The requested bytes of an active block.
     Requested,
-    /// The bytes that rounding added.
+    /// The bytes that rounding added to an active block.
     Rounding,
     /// All bytes of a free block.
     Free,
@@ -300,29 +300,30 @@ impl<'a> Usage<'a> {
     }
 }
 
-/// The bytes that share a stream or segment, state, part and stack.
+/// The bytes of a device's blocks that share a stream or segment, state, part and stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UsageAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The stream.
+    /// The stream of the blocks.
     pub stream: String,
-    /// The segment's address, as `0x…`; null if the row is for a whole stream.
+    /// The address of the blocks' segment, as `0x…`; null if the row is for a whole stream.
     pub segment: Option<String>,
-    /// The segment's pool, as the two parts of its number; null for a whole stream, or if the file names no pool.
+    /// The pool of the blocks' segment, as the two parts of its number; null for a whole stream, or if the file names
+    /// no pool.
     pub pool: Option<[u64; 2]>,
     /// The state of the blocks, as named by PyTorch.
     pub state: String,
-    /// The part of the blocks.
+    /// The part of each block that the row counts.
     pub part: Part,
-    /// The bytes of that part of the blocks.
+    /// The total bytes of this part of the blocks.
     pub size_bytes: WideAnswer,
-    /// The error of these bytes.
+    /// The margin of error of the total bytes; null if they are exact.
     pub size_bytes_error: Option<ErrorAnswer>,
     /// The stack that allocated the blocks, innermost frame first, without the frames that PyTorch hides; null if there
-    /// is no stack.
+    /// is no stack, and for rounding and free blocks.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 

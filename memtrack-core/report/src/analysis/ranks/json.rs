@@ -204,20 +204,20 @@ pub struct DifferenceAnswer {
     pub other_ranks: usize,
 }
 
-/// How far apart the ranks are from step to step.
+/// The spread between the ranks in each step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SkewAnswer {
-    /// The name of the steps.
+    /// The name that all the steps share.
     pub name: String,
     /// The steps that at least two ranks have, by number.
     pub steps: Vec<StepAnswer>,
-    /// For each rank, the number of steps in which it alone had the highest peak, in descending order.
+    /// For each rank that alone had the highest peak in some step, the number of such steps, in descending order.
     pub highest: Vec<HighestRankAnswer>,
 }
 
-/// The number of steps in which a rank had the highest peak.
+/// The number of steps in which a rank alone had the highest peak.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -226,11 +226,11 @@ pub struct HighestRankAnswer {
     pub place: usize,
     /// The number of the rank; null if it is unknown.
     pub rank: Option<u64>,
-    /// The number of steps.
+    /// The number of steps in which the rank alone had the highest peak.
     pub steps: usize,
 }
 
-/// One step in all ranks.
+/// One step, compared across all ranks that have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -239,17 +239,17 @@ pub struct StepAnswer {
     pub number: u64,
     /// The number of ranks that have the step.
     pub ranks: usize,
-    /// The median over the ranks of the peak of live requested bytes in the step.
+    /// The median of the ranks' peaks of live requested bytes in the step.
     pub median_bytes: u64,
-    /// The highest of these peaks.
+    /// The highest peak of live requested bytes that any rank had in the step.
     pub most_bytes: u64,
-    /// The ratio of the highest peak to the median; null if the median is 0.
+    /// The ratio of the highest peak to the median peak; null if the median is 0.
     pub ratio: Option<f64>,
-    /// The index in `ranks` of the rank with the highest peak; null if several ranks have it.
+    /// The index in `ranks` of the rank with the highest peak in the step; null if several ranks have it.
     pub highest: Option<usize>,
-    /// The median over the ranks of the bytes that were live at the end of the step.
+    /// The median over the ranks of the requested bytes that were live at the end of the step.
     pub end_median_bytes: u64,
-    /// The most bytes that any rank had live at the end of the step.
+    /// The most requested bytes that any rank had live at the end of the step.
     pub end_most_bytes: u64,
 }
 

@@ -18,53 +18,60 @@ pub struct DeviceSummaryAnswer {
     /// The device.
     pub device: DeviceAnswer,
     /// Whether the recording is complete. If not, the true peaks and the memory held at the end are at least as large
-    /// as these numbers.
+    /// as the reported numbers.
     pub complete: bool,
     /// Hints on where to start, as sentences.
     pub look_first: Vec<String>,
-    /// The peak of requested bytes.
+    /// The device's peak of live requested bytes.
     pub peak: SummaryPeakAnswer,
-    /// The number of segments.
+    /// The number of segments at the end; null if the file does not contain reserved memory, as for a heap.
     pub segments: Option<u64>,
-    /// The number of segments that are part of an expandable segment.
+    /// The number of segments at the end that are part of an expandable segment; null if `segments` is.
     pub expandable_segments: Option<u64>,
-    /// The total bytes of all segments.
+    /// The total bytes of all segments at the end; null if `segments` is.
     pub reserved_bytes: Option<u64>,
-    /// The highest number of reserved bytes at any time.
+    /// The highest number of reserved bytes at any time; null if `segments` is.
     pub reserved_peak_bytes: Option<u64>,
-    /// For a heap, the process's resident set at the end.
+    /// For a heap, the process's resident set at the end, in bytes; null if it is unknown.
     pub resident_bytes: Option<u64>,
-    /// Allocated bytes.
+    /// Bytes in allocated blocks at the end. For a heap, these are the requested bytes, because its rounding is
+    /// unknown. Null if the file does not contain the memory that is held at the end.
     pub allocated_bytes: Option<u64>,
-    /// The number of allocated blocks.
+    /// The number of allocated blocks at the end; null if `allocated_bytes` is.
     pub allocated_blocks: Option<u64>,
-    /// The requested bytes of the allocated blocks.
+    /// The requested bytes of the blocks that are allocated at the end; null if any block has no requested size, or if
+    /// the file does not contain the memory that is held at the end.
     pub requested_bytes: Option<u64>,
-    /// Bytes in blocks that are allocated, or that were freed but are still in use by a stream.
+    /// Bytes in blocks that are allocated at the end, or that were freed but are still in use by a stream; null if
+    /// `allocated_bytes` is.
     pub active_bytes: Option<u64>,
-    /// Whether the allocated bytes and blocks are estimates from samples.
+    /// Whether `allocated_bytes` and `allocated_blocks` are estimates from samples.
     pub estimated: bool,
-    /// Bytes in segments that are outside of blocks.
+    /// Bytes in free blocks, the parts of segments that are neither allocated nor in use by a stream; null if
+    /// `segments` is.
     pub inactive_bytes: Option<u64>,
-    /// Inactive bytes in segments that also contain blocks.
+    /// Bytes in free blocks that share a segment with other blocks. Expandable segments do not count. Null if
+    /// `segments` is.
     pub inactive_split_bytes: Option<u64>,
-    /// The size of the largest free block.
+    /// The size of the largest free block in bytes; null if `segments` is.
     pub largest_inactive_bytes: Option<u64>,
-    /// The size of the largest free block in a segment that also contains allocated blocks.
+    /// The size in bytes of the largest free block that shares a segment with other blocks. Expandable segments do not
+    /// count. Null if `segments` is.
     pub largest_inactive_split_bytes: Option<u64>,
-    /// Free bytes in split segments as a share of the reserved bytes, from 0 to 1.
+    /// The bytes in free blocks that share a segment with other blocks, as a share of the reserved bytes, from 0 to 1.
+    /// Expandable segments do not count. Null if `segments` is.
     pub fragmentation: Option<f64>,
-    /// Bytes that rounding added to blocks.
+    /// Bytes that rounding added to allocated blocks; null if `segments` is, or if any block has no requested size.
     pub internal_free_bytes: Option<u64>,
-    /// Free bytes outside of blocks.
+    /// Bytes in free blocks, the same number as `inactive_bytes`; null if `segments` is.
     pub external_free_bytes: Option<u64>,
-    /// Bytes in blocks that were freed but are still in use by a stream.
+    /// Bytes in blocks that were freed but are still in use by a stream; null if `allocated_bytes` is.
     pub pending_free_bytes: Option<u64>,
-    /// The number of blocks that were freed but are still in use by a stream.
+    /// The number of blocks that were freed but are still in use by a stream; null if `allocated_bytes` is.
     pub pending_free_blocks: Option<u64>,
-    /// Bytes in segments without allocated blocks, which emptying the cache would release.
+    /// Bytes in segments that contain only free blocks. Emptying the cache would release them. Null if `segments` is.
     pub releasable_bytes: Option<u64>,
-    /// The private pools, largest first.
+    /// The private pools, largest first; null if `segments` is.
     pub private_pools: Option<Vec<PoolAnswer>>,
     /// The number of events in the trace.
     pub events: u64,
@@ -74,67 +81,70 @@ pub struct DeviceSummaryAnswer {
     pub dropped_parts: u64,
     /// The number of scope entries that did not fit in the recorder's tables; null for PyTorch's own files.
     pub folded_scopes: Option<u64>,
-    /// Counts of everything else that did not fit in the recorder's tables.
+    /// Counts of everything else that did not fit in the recorder's tables; null for PyTorch's own files.
     pub folded: Option<Folded>,
     /// The number of blocks that were live before the trace started.
     pub older_blocks: u64,
-    /// The error of the number of blocks from before the trace.
+    /// The margin of error of the number of blocks that were live before the trace started; null if it is exact.
     pub older_blocks_error: Option<ErrorAnswer>,
-    /// The bytes of the blocks that were live before the trace started.
+    /// The requested bytes of the blocks that were live before the trace started.
     pub older_bytes: u64,
-    /// The error of the bytes of blocks from before the trace.
+    /// The margin of error of the bytes that were live before the trace started; null if they are exact.
     pub older_bytes_error: Option<ErrorAnswer>,
-    /// Whether the numbers for blocks from before the trace are estimates from samples.
+    /// Whether the numbers for blocks that were live before the trace started are estimates from samples.
     pub older_estimated: bool,
-    /// The number of blocks from before the trace that were freed within it.
+    /// The number of blocks that were live before the trace started and were freed within it.
     pub frees_without_allocation: u64,
     /// The number of blocks that were allocated within the trace and are live at its end.
     pub live_at_end_blocks: u64,
-    /// The error of the number of blocks that are live at the end.
+    /// The margin of error of the number of blocks that were allocated within the trace and are live at its end; null
+    /// if it is exact.
     pub live_at_end_blocks_error: Option<ErrorAnswer>,
-    /// The bytes of the blocks that were allocated within the trace and are live at its end.
+    /// The requested bytes of the blocks that were allocated within the trace and are live at its end.
     pub live_at_end_bytes: u64,
-    /// The error of the bytes of blocks that are live at the end.
+    /// The margin of error of the bytes that were allocated within the trace and are live at its end; null if they are
+    /// exact.
     pub live_at_end_bytes_error: Option<ErrorAnswer>,
-    /// Whether the numbers for blocks that are live at the end are estimates from samples.
+    /// Whether the numbers for blocks that were allocated within the trace and are live at its end are estimates from
+    /// samples.
     pub live_at_end_estimated: bool,
     /// The number of times that memory ran out.
     pub out_of_memory_events: u64,
-    /// The most recent times that memory ran out.
+    /// The most recent times that memory ran out, up to five.
     pub out_of_memory: Vec<OutOfMemoryAnswer>,
     /// Contradictions between the file's numbers, as sentences.
     pub contradictions: Vec<String>,
-    /// The CUDA driver's reports; empty if the driver was not queried.
+    /// The CUDA driver's reports on the device; empty if the driver was not queried.
     pub driver: Vec<DriverAnswer>,
-    /// The rules that determined the lines of the largest groups at the peak, if `--explain` was given.
+    /// The rules that determined the lines of the largest groups at the peak; null without `--explain`.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
-/// The peak of requested bytes.
+/// The peak of a device's live requested bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SummaryPeakAnswer {
     /// Requested bytes that were live at the peak.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes at the peak; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether the requested bytes include sampled blocks.
+    /// Whether the requested bytes at the peak include sampled blocks.
     pub estimated: bool,
     /// The event that reached the peak, as its index in the device's trace; null if the peak was before the first
     /// event.
     pub event: Option<usize>,
-    /// The time of the peak; null if the peak was before the first event.
+    /// The time of the peak in seconds; null if the peak was before the first event.
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// Reserved bytes at the peak.
+    /// Reserved bytes at the peak of requested bytes; null if the file does not contain reserved memory, as for a heap.
     pub reserved_bytes: Option<u64>,
     /// The memory that was live at the peak, by category; null if the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
-/// A private pool's memory.
+/// The memory of a private pool at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -145,15 +155,15 @@ pub struct PoolAnswer {
     pub segments: u64,
     /// The total bytes of the pool's segments.
     pub reserved_bytes: u64,
-    /// Allocated bytes.
+    /// Bytes in the pool's allocated blocks.
     pub allocated_bytes: u64,
-    /// The number of allocated blocks.
+    /// The number of allocated blocks in the pool.
     pub allocated_blocks: u64,
-    /// The requested bytes of the allocated blocks; null if any block has no requested size.
+    /// The requested bytes of the pool's allocated blocks; null if any block has no requested size.
     pub requested_bytes: Option<u64>,
-    /// Bytes in blocks that were freed but are still in use by a stream.
+    /// Bytes in the pool's blocks that were freed but are still in use by a stream.
     pub pending_free_bytes: u64,
-    /// Bytes in segments that are outside of blocks.
+    /// Bytes in the pool's free blocks.
     pub inactive_bytes: u64,
 }
 
@@ -162,37 +172,37 @@ pub struct PoolAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OutOfMemoryAnswer {
-    /// The event, as its index in the device's trace.
+    /// The out-of-memory event, as its index in the device's trace.
     pub event: usize,
-    /// The time of the event; null if the file does not record it.
+    /// The time of the event in seconds; null if the file does not record it.
     pub seconds: Option<f64>,
     /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`
     /// if only some events have times.
     pub seconds_since: &'static str,
-    /// The requested bytes.
+    /// The bytes that the failed allocation requested.
     pub requested_bytes: u64,
-    /// The device's free bytes; null if unknown.
+    /// The device's free bytes at that moment; null if unknown.
     pub device_free_bytes: Option<u64>,
-    /// Live bytes.
+    /// The requested bytes that were live at that moment.
     pub live_bytes: u64,
-    /// The error of the live bytes.
+    /// The margin of error of the live bytes; null if they are exact.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// The number of live blocks.
+    /// The number of blocks that were live at that moment.
     pub live_blocks: u64,
-    /// The error of the number of live blocks.
+    /// The margin of error of the number of live blocks; null if it is exact.
     pub live_blocks_error: Option<ErrorAnswer>,
     /// Whether the live bytes and blocks are estimates from samples.
     pub live_estimated: bool,
 }
 
-/// The CUDA driver's report at a given moment.
+/// The CUDA driver's report on a device at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DriverAnswer {
     /// The kind of moment at which the driver was queried.
     pub moment: ReadingMoment,
-    /// The time of the report.
+    /// The time of the report in seconds.
     pub seconds: f64,
     /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
@@ -200,27 +210,29 @@ pub struct DriverAnswer {
     pub total_bytes: u64,
     /// The device's free bytes.
     pub free_bytes: u64,
-    /// The device's bytes that are in use by any process.
+    /// The bytes of the device's memory that are in use by any process.
     pub used_bytes: u64,
-    /// Bytes that the program held at this moment, as recorded by memtrack.
+    /// Bytes of device memory that the program held at this moment, as recorded by memtrack.
     pub tracked_bytes: u64,
-    /// Bytes in use that are neither recorded nor cached by a pool.
+    /// Bytes of device memory in use that are neither recorded by memtrack nor cached by the driver's memory pools; 0
+    /// if more is recorded than in use.
     pub untracked_bytes: u64,
-    /// The number of the driver's memory pools that were queried.
+    /// The number of the driver's memory pools that were queried: the device's default pool and those that the program
+    /// created.
     pub pools: u32,
-    /// Bytes that these pools reserved.
+    /// Bytes that the driver's memory pools reserve.
     pub pool_reserved_bytes: u64,
-    /// The highest number of bytes that these pools reserved.
+    /// The sum of the peak reserved bytes of the driver's memory pools.
     pub pool_reserved_peak_bytes: u64,
-    /// Bytes in these pools that are in use.
+    /// Bytes in the driver's memory pools that the program uses.
     pub pool_used_bytes: u64,
-    /// The highest number of bytes in these pools that were in use.
+    /// The sum of the peak used bytes of the driver's memory pools.
     pub pool_used_peak_bytes: u64,
-    /// Bytes that these pools reserved but that are not in use.
+    /// Bytes that the driver's memory pools reserve but that are not in use.
     pub pool_cached_bytes: u64,
-    /// The number of allocations by other processes that this process opened.
+    /// The number of other processes' allocations that this process opened (CUDA IPC).
     pub opened: u64,
-    /// The bytes of those allocations.
+    /// The bytes of other processes' allocations that this process opened (CUDA IPC).
     pub opened_bytes: u64,
 }
 

@@ -212,22 +212,25 @@ fn add_lifetime((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
     sum.add(lifetime.size_bytes as f64, lifetime.blocks);
 }
 
-/// The ages and growth of a row; null if they are unknown or all allocations are ranked.
+/// The ages and growth of a row at a given moment; null if they are unknown or all allocations are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrendAnswer {
-    /// The age of the row's oldest block at the given moment; null if unknown.
+    /// The age of the row's oldest block at the given moment, in ns; null if it is unknown or only a lower bound is
+    /// known.
     pub oldest_age_ns: Option<u64>,
-    /// A lower bound on the age of the row's oldest block.
+    /// A lower bound on the age of the row's oldest block at the given moment, in ns; null if unknown.
     pub oldest_age_at_least_ns: Option<u64>,
-    /// The median age, so half of the row's bytes are at least this old; null if unknown.
+    /// The median age of the row's bytes at the given moment, in ns. At least half of the bytes are at least this old.
+    /// Null if it is unknown or only a lower bound is known.
     pub median_age_ns: Option<u64>,
-    /// A lower bound on the median age.
+    /// A lower bound on the median age of the row's bytes at the given moment, in ns; null if unknown.
     pub median_age_at_least_ns: Option<u64>,
-    /// The row's bytes at the given moment minus its bytes halfway between the device's first event and that moment.
+    /// The row's bytes at the given moment minus its bytes halfway between the device's first event and that moment;
+    /// negative if the row shrank, and null if the growth is unknown.
     pub growth_bytes: Option<i64>,
-    /// The error of the growth; null if it is exact.
+    /// The margin of error of the growth; null if the growth is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,
 }
 

@@ -9,32 +9,33 @@ use memtrack_model::snapshot::{Folded, Sampling};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The ranking of one device.
+/// The ranking of one device's memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RankingAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The grouping of the rows, as for `--by`.
+    /// The key by which memory is grouped into rows, named as for `--by`.
     pub by: &'static str,
     /// The moment at which live blocks are counted; null if all allocations are counted.
     pub at: Option<String>,
-    /// The halfway point between the device's first event and that moment, from which growth is measured, in seconds
-    /// since the same origin as the peak's; null if rows have no growth.
+    /// The time from which growth is measured, in seconds since the same origin as the peak's. It is halfway between
+    /// the device's first event and the moment `at`. Null if rows have no growth.
     pub growth_since_seconds: Option<f64>,
-    /// The rows, largest first.
+    /// The rows with the most requested bytes, largest first.
     pub rows: Vec<RowAnswer>,
     /// The total number of rows, including those beyond the limit.
     pub rows_in_all: usize,
-    /// Sums over all rows.
+    /// Sums over all rows, including those beyond the limit.
     pub totals: TotalsAnswer,
     /// Whether the recording is complete. If not, the numbers for all allocations, for the end and for the peak are
     /// lower bounds.
     pub complete: bool,
     /// Whether the sums of scopes are the recorder's own, which are exact.
     pub exact_scopes: bool,
-    /// When those sums were taken, in seconds since the start, if the program exited without finishing its recording.
+    /// The time at which the recorder's sums of scopes were taken, in seconds since the start; null unless the program
+    /// exited without finishing its recording.
     pub sums_at_seconds: Option<f64>,
     /// The number of entries into scopes that did not fit in the recorder's tables.
     pub folded_scopes: u64,
@@ -42,30 +43,30 @@ pub struct RankingAnswer {
     pub folded: Folded,
     /// Bytes by the source of their operator's name.
     pub attribution: AttributionAnswer,
-    /// The moment when the most bytes were live.
+    /// The moment when the most bytes were live on the device.
     pub peak: PeakAnswer,
-    /// The number of recorded events.
+    /// The number of the device's recorded events.
     pub recorded_events: u64,
     /// The number of older events that the recorder dropped.
     pub dropped_events: u64,
-    /// The bytes of all allocations by the recorder's own count.
+    /// The requested bytes of all allocations by the recorder's own count; null if the recorder did not count them.
     pub exact_requested_bytes: Option<u64>,
-    /// The number of all allocations by the recorder's own count.
+    /// The number of all allocations by the recorder's own count; null if the recorder did not count them.
     pub exact_allocations: Option<u64>,
-    /// The size below which blocks were sampled; 0 if none were.
+    /// The size in bytes below which blocks were sampled; 0 if none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap between two samples, if it was fixed.
+    /// The mean number of bytes between two samples; 0 if it was adjusted during the recording.
     pub sample_mean_bytes: u64,
-    /// How many bytes each small block counted for, in addition to its own, when samples were selected.
+    /// The number of bytes that were added to the size of each small block when samples were selected.
     pub sample_block_bytes: u64,
     /// The share of the threads' CPU time that recording was allowed to use; 0 if there was no such budget.
     pub budget: f64,
-    /// How small blocks were sampled, if known.
+    /// The way in which small blocks were sampled; null if unknown.
     pub sampling: Option<Sampling>,
-    /// Rows with fewer bytes than this in small blocks may have no sample and so be missing (with 5 % probability); 0
-    /// if every block was recorded.
+    /// Because small blocks are sampled, a row with less than this many bytes in small blocks has a chance of at least
+    /// 5 % of having no sample at all and so being missing; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The rules behind the lines of the first rows, if `--explain` was given.
+    /// The rules that determined the lines of the first rows; null without `--explain`.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
@@ -77,108 +78,112 @@ pub struct RowAnswer {
     /// The row's operator, module path, phase or other key; for a stack, the function that requested the memory.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// Requested bytes; with `at`, the bytes that were live at that moment.
+    /// The requested bytes of the row's blocks. In a ranking at a given moment, only blocks that were live then count.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the row's requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// How many of the bytes that were live at the device's peak belong to this row.
+    /// The row's part of the requested bytes that were live at the device's peak.
     pub live_at_peak_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the row's bytes that were live at the peak; null if they are exact.
     pub live_at_peak_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks allocated.
+    /// The number of the row's blocks. In a ranking at a given moment, only blocks that were live then count.
     pub count: u64,
-    /// The error of the number of blocks.
+    /// The margin of error of the number of blocks; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
-    /// The size of the largest block.
+    /// The size in bytes of the largest block in the row.
     pub largest_bytes: u64,
     /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
-    /// Whether the bytes, count and share include sampled blocks.
+    /// Whether the row's requested bytes, count and share include sampled blocks.
     pub estimated: bool,
-    /// Whether the bytes live at the peak include sampled blocks.
+    /// Whether the row's bytes that were live at the peak include sampled blocks.
     pub live_at_peak_estimated: bool,
     /// The stack, innermost frame first; null in rankings without stacks.
     pub stack: Option<Vec<FrameAnswer>>,
     /// The number of distinct stacks in the row; null in rankings without stacks.
     pub stacks: Option<usize>,
-    /// The innermost line in the user's code.
+    /// The innermost line in the user's code in the row's stack; null if there is none, and in rankings without stacks.
     pub mine: Option<FrameAnswer>,
-    /// The function that this line called.
+    /// The function that the line `mine` called, or null if that line allocated the memory itself. If `mine` is null, this
+    /// is the function that stands for the row's stack instead. Null in rankings without stacks.
     pub calls: Option<FrameAnswer>,
-    /// If the blocks were allocated before the trace started, at an unknown line, the line that freed them.
+    /// The line that freed the row's blocks, if they were allocated before the trace started, at an unknown line; null
+    /// otherwise.
     pub freed_at: Option<FrameAnswer>,
-    /// The age of the row's blocks, and the row's growth.
+    /// The age of the row's blocks, and the row's growth, at a given moment.
     #[serde(flatten)]
     pub trend: TrendAnswer,
-    /// The functions that the line called, with their bytes, up to ten; null in rankings that are not by line.
+    /// The functions that the row's line called, with their bytes, up to ten; null in rankings that are not by line.
     pub called: Option<Vec<PartAnswer>>,
-    /// The total number of functions that the line called.
+    /// The total number of functions that the row's line called; null in rankings that are not by line.
     pub called_in_all: Option<usize>,
     /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), up to ten; null if there are none.
     pub user_metadata: Option<Vec<TextAnswer>>,
-    /// The total number of such texts.
+    /// The total number of the program's own texts for the row's blocks; null if there are none.
     pub user_metadata_in_all: Option<usize>,
 }
 
-/// The part of a row's blocks that was allocated below one function. For samples, the bytes and the count are unknown.
+/// The part of a row's blocks that was allocated below one function. The bytes and the count are null if the row
+/// includes sampled blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PartAnswer {
-    /// The function.
+    /// The function's name; null if there is none.
     pub name: Option<String>,
-    /// The total bytes of those blocks.
+    /// The requested bytes of the blocks allocated below the function; null if the row includes sampled blocks.
     pub requested_bytes: Option<u64>,
-    /// The number of those blocks.
+    /// The number of blocks allocated below the function; null if the row includes sampled blocks.
     pub count: Option<u64>,
 }
 
-/// The part of a row's blocks that has the same program text.
+/// The part of a row's blocks to which the program attached the same text (PyTorch's `user_metadata`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TextAnswer {
-    /// The text.
+    /// The text that the program attached to the blocks.
     pub text: String,
-    /// The total bytes of those blocks.
+    /// The requested bytes of the blocks with this text.
     pub requested_bytes: u64,
-    /// The number of those blocks.
+    /// The number of blocks with this text.
     pub count: u64,
 }
 
-/// Sums over all rows.
+/// Sums over all rows of a ranking, including those beyond the limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TotalsAnswer {
-    /// Requested bytes.
+    /// The requested bytes of all rows.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes of all rows; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks.
+    /// The number of blocks in all rows.
     pub count: u64,
-    /// The error of the number of blocks.
+    /// The margin of error of the number of blocks in all rows; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
     /// Whether the sums include sampled blocks.
     pub estimated: bool,
 }
 
-/// Bytes by the source of their operator's name.
+/// Requested bytes by the source of their operator's name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AttributionAnswer {
     /// Bytes allocated inside operator scopes.
     pub annotated_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the bytes allocated inside operator scopes; null if they are exact.
     pub annotated_bytes_error: Option<ErrorAnswer>,
     /// Bytes whose operator is named by a stack frame.
     pub named_from_stacks_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the bytes whose operator is named by a stack frame; null if they are exact.
     pub named_from_stacks_bytes_error: Option<ErrorAnswer>,
     /// Bytes whose operator is named by neither a scope nor the stack.
     pub unattributed_bytes: u64,
-    /// The error of those bytes.
+    /// The margin of error of the bytes whose operator is named by neither a scope nor the stack; null if they are
+    /// exact.
     pub unattributed_bytes_error: Option<ErrorAnswer>,
 }
 
