@@ -106,8 +106,8 @@ enum RunCommand {
 impl Cli {
     /// Parses a command line, which starts with the program's name.
     ///
-    /// `run` is parsed without the other verbs: to define all their arguments takes a third of a millisecond, by which the program
-    /// would start later.
+    /// `run` is parsed without the other verbs: defining all their arguments takes a third of a millisecond, which would delay the
+    /// program.
     ///
     /// # Errors
     /// Fails when the command line is invalid, or asks for help or the version.

@@ -104,7 +104,7 @@ fn is_known(name: &str) -> bool {
 }
 
 /// The margin of error of an estimated number. Its key is the number's key with `_error` appended, and its value is
-/// null if the number is exact.
+/// null if the number is exact, or exact for the blocks that are always recorded and covers only these.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {
