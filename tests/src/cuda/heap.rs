@@ -38,7 +38,7 @@ fn every_function(keep: &mut Vec<usize>) {
             keep.push(block.addr());
         }
         assert_eq!(*blocks[1].0.cast::<u8>(), 7);
-        // Blocks that are freed again, by calls that a recorder easily handles wrongly: none of them may be recorded as live.
+        // These blocks are freed at once, in ways that a recorder easily misses: none of them may be recorded as live.
         libc::free(libc::malloc(11 * MILLION));
         libc::free(libc::calloc(12, MILLION));
         assert!(libc::realloc(libc::malloc(13 * MILLION), 0).is_null());

@@ -237,8 +237,8 @@ fn nvml_that_is_no_library_is_reported_without_jargon() {
     assert!(!stderr.contains("libloading"), "{stderr}");
 }
 
-/// Prints the lists of processes on devices 0 and 1, as PyTorch formats them. Runs in a separate process, which finds the mock
-/// driver.
+/// Prints the lists of processes on devices 0 and 1, as PyTorch formats them. The test below runs this in a separate
+/// process, whose library path has the mock driver.
 #[test]
 #[ignore = "is run by the test below"]
 fn prints_lists_of_processes() {

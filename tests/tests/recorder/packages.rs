@@ -9,7 +9,7 @@ fn root() -> PathBuf {
 }
 
 /// Returns the packages in ARCHITECTURE.md in the listed order, each with the packages that it depends on.
-fn stated() -> Vec<(String, BTreeSet<String>)> {
+fn documented_dependencies() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("memtrack-"));
     let packages = lines.filter_map(|line| line.split_once("->"));
@@ -53,7 +53,7 @@ fn published() -> Vec<String> {
 
 #[test]
 fn packages_depend_only_on_packages_below_them() {
-    let stated = stated();
+    let stated = documented_dependencies();
     assert!(stated.len() >= 10, "{stated:?}");
     let mut below = BTreeSet::new();
     let mut real = BTreeMap::new();

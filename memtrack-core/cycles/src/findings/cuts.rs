@@ -228,8 +228,8 @@ impl<'a> Cycle<'a> {
         let Edge { from, to, .. } = self.graph.edges[edge as usize];
         let leads_back = match (serial(from), serial(to)) {
             (Some(from), Some(to)) => from > to,
-            // Programs register owners, and the scan finds the values that they own through them. A reference from an
-            // unregistered value to a registered one therefore leads back to an owner.
+            // Programs register owners. The scan finds all other values through the owners, so they are owned. A reference from
+            // such an unregistered value to a registered one therefore leads back to an owner.
             (None, Some(_)) => true,
             _ => false,
         };

@@ -1,7 +1,7 @@
 //! Computes how changes to the program affect the allocated memory over time.
 //!
-//! **Why not estimate?** A finding lists pieces of memory and the device states in which they would be gone,
-//! needed or recomputed, and a tree over all states yields the exact peak after these changes. Changing a
+//! **Why not estimate?** The exact result is cheap: a finding lists pieces of memory and the device states in which they
+//! would be gone, needed or recomputed, and a tree over all states yields the peak after these changes. Changing a
 //! line that allocates memory in every step counts as one finding. Tests modify random programs the way the
 //! advice suggests, and compute the new peak independently (`profile/src/tests/advice.rs`).
 

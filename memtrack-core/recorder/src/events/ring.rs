@@ -46,7 +46,7 @@ impl DroppedChunks {
     }
 }
 
-/// Larger memory for a ring, allocated while the ring is not locked.
+/// A larger buffer to replace a ring's buffer, allocated while the ring is not locked.
 pub(crate) struct RingMemory(VecDeque<FullChunk>);
 
 impl Ring {

@@ -76,7 +76,7 @@ impl Room {
         Self { free_pages: own + others * per_extent, unread_pages: passed.saturating_sub(freed) }
     }
 
-    /// Returns whether a page may be taken for this purpose, if there is a free page.
+    /// Returns whether enough pages are free that one may be taken for this purpose.
     pub(super) fn suffices(&self, purpose: Purpose) -> bool {
         self.free_pages >= purpose.kept_pages()
     }

@@ -123,7 +123,7 @@ fn value_that_is_borrowed_for_writing_is_skipped() {
 }
 
 #[test]
-fn only_outside_weak_pointers_are_counted() {
+fn weak_pointers_count_only_if_reachable_from_outside() {
     let _guard = begin_test();
     struct Child {
         parent: RefCell<std::rc::Weak<Child>>,

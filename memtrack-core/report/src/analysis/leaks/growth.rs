@@ -31,7 +31,7 @@ pub(super) struct Steady {
     pub(super) periods: usize,
 }
 
-/// Judges a group by its `stayed` and `left` blocks in each period; the first period contains the earlier blocks.
+/// Judges a group by its `stayed` and `left` blocks in each period. Blocks older than the first period count for that period.
 /// `least` is the minimum number of periods, starting from the first one in which a block stayed. `is_old` is true if
 /// the group's blocks are far older than usual. Returns `None` if the group does not leak.
 pub(super) fn judge_growth(

@@ -38,7 +38,7 @@ pub struct RankDigest {
 }
 
 /// The memory of a rank on one device. Bytes are requested bytes (the sum of the sizes in a trace), unless they are
-/// called allocated (rounded, and known only at the end) or reserved (the size of segments).
+/// called allocated (with the allocator's rounding, known only for the end of the trace) or reserved (the size of segments).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceDigest {

@@ -65,7 +65,7 @@ pub enum By {
     Stream,
     /// Memory pools.
     Pool,
-    /// The program's own texts (PyTorch's `user_metadata`).
+    /// The text that the program attached to its allocations (PyTorch's `user_metadata`).
     Metadata,
     /// Blocks of the same size.
     Size,
