@@ -20,17 +20,11 @@ macro_rules! wrappers {
             mod $module {
                 use super::{AtomicPtr, Register, look_up};
 
-                static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+                /// The C library's function.
+                pub(super) static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
                 pub(super) fn prepare() {
                     look_up(&REAL, $symbol);
-                }
-
-                /// Returns the C library's function.
-                #[allow(dead_code)]
-                pub(super) fn real() -> *mut () {
-                    prepare();
-                    REAL.load(super::Ordering::Relaxed)
                 }
 
                 /// Receives the contents of the argument registers, whether or not the function has that many arguments.
@@ -158,7 +152,7 @@ unsafe fn execute(program: Started, arguments: Register, environment: *const *co
                 libc::syscall(libc::SYS_execveat, file, c"".as_ptr(), arguments, environment, flags);
             }
             Started::Name(name) => {
-                let real = ends_execvpe::real();
+                let real = ends_execvpe::REAL.load(Ordering::Relaxed);
                 if !real.is_null() {
                     std::mem::transmute::<*mut (), Execvpe>(real)(name, arguments, environment);
                 }

@@ -16,7 +16,7 @@ const SUGGESTION_PREFIX: &str = "possible column ";
 pub(super) enum Cause {
     /// The query.
     Query,
-    /// Either the query or a file of the data set; the error does not tell which.
+    /// Either the query or a file of the data set; the error does not identify it.
     Unknown,
 }
 

@@ -46,17 +46,21 @@ pub const ROOM_BYTES: u64 = 256 << 20;
 /// than most such limits, and a failed allocation in the recorder would end the program.
 #[cfg(target_os = "linux")]
 pub fn has_address_space() -> bool {
-    // SAFETY: the call fills a local variable.
-    let limit = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_AS, &mut limit) != 0 || limit.rlim_cur == libc::RLIM_INFINITY {
-            return true;
-        }
-        limit.rlim_cur
-    };
+    let Some(limit) = address_space_limit() else { return true };
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
     limit.saturating_sub(pages * 4096) >= ROOM_BYTES
+}
+
+/// Returns the limit on the process's address space in bytes; `None` if there is no limit, or if it is not known.
+#[cfg(target_os = "linux")]
+pub fn address_space_limit() -> Option<u64> {
+    // SAFETY: the call fills a local variable.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        (libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0).then_some(limit.rlim_cur)
+    };
+    limit.filter(|&limit| limit != libc::RLIM_INFINITY)
 }
 
 /// Returns true: on other systems the limit is not known.

@@ -91,7 +91,7 @@ pub(super) struct FinishedTest {
 
 impl FinishedTest {
     /// Returns whether the test left more memory than allowed, not counting allocations whose stacks identify them as
-    /// one-time allocations. The counted memory may still come from other one-time allocations; only a second run can tell.
+    /// one-time allocations. The counted memory may still come from other one-time allocations; only a second run can rule that out.
     pub(super) fn leaks(&self, check: &LimitCheck<'_>) -> bool {
         reentry::clone_for_program(|| check.leaks(&self.books))
     }

@@ -227,7 +227,7 @@ impl Limits {
         Failure(finished.check(&LimitCheck { limits: self }, second))
     }
 
-    /// Starts a second run if the first run left more memory than allowed, because only a second run can tell whether that
+    /// Starts a second run if the first run left more memory than allowed, because only a second run can show whether that
     /// memory leaks or was allocated once. Returns `None` if no second run is needed or possible.
     fn begin_second_run(&self, finished: &FinishedTest, is_repeatable: bool) -> Option<RunningTest> {
         let is_needed = is_repeatable && !self.runs_once && finished.leaks(&LimitCheck { limits: self });

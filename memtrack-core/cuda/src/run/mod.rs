@@ -49,16 +49,9 @@ pub fn on_library_load() {
     }
 }
 
-/// Returns whether the address-space limit is too small for recording. `errno` is preserved.
+/// Returns whether the address-space limit is too small for recording.
 pub fn has_no_room() -> bool {
-    // SAFETY: the calls only query the limit and this thread's `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        let is_known = libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0;
-        *libc::__errno_location() = errno;
-        is_known && limit.rlim_cur < environment::ROOM_BYTES
-    }
+    environment::address_space_limit().is_some_and(|limit| limit < environment::ROOM_BYTES)
 }
 
 /// Returns whether the program's heap is to be recorded too.

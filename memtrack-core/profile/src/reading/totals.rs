@@ -487,7 +487,7 @@ fn unclassified_by_operator(
     let mut rows: Vec<UnclassifiedRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
-    // Without any names, every row would be unattributed, which tells the user nothing.
+    // Without any names, every row would be unattributed, which is of no use.
     if names.is_empty() { Vec::new() } else { rows }
 }
 

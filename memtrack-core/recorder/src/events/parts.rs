@@ -166,7 +166,7 @@ impl Write for PartFile {
 pub(super) struct Destination {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// A message that tells the user why `path` is not the requested path; `None` if it is.
+    /// A message to the user about why `path` is not the requested path; `None` if it is.
     pub(super) note: Option<String>,
 }
 
