@@ -3,7 +3,9 @@
 //! nothing between a program and its heap. Since it comes first in `LD_PRELOAD`, memtrack-preload finds the program's
 //! allocator, or the C library's, as the next definition after itself.
 //!
-//! The C library's own names for these functions (`__libc_malloc`) are here too, because programs and other libraries call
+//! `mmap` and its siblings are here too, for the memory that the program maps itself.
+//!
+//! The C library's own names for the heap's functions (`__libc_malloc`) are here too, because programs and other libraries call
 //! them, and so are the sized versions of `free` that C23 added. If nothing else in the process defines these versions,
 //! memtrack-preload hides them from the program.
 //!
@@ -89,6 +91,14 @@ jumps! {
     __libc_valloc to memtrack_heap_libc_valloc;
     __libc_pvalloc to memtrack_heap_libc_pvalloc;
     pthread_getattr_np to memtrack_heap_pthread_getattr_np;
+    mmap to memtrack_heap_mmap;
+    mmap64 to memtrack_heap_mmap64;
+    munmap to memtrack_heap_munmap;
+    mremap to memtrack_heap_mremap;
+    mprotect to memtrack_heap_mprotect;
+    madvise to memtrack_heap_madvise;
+    brk to memtrack_heap_brk;
+    sbrk to memtrack_heap_sbrk;
 }
 
 /// Does nothing. Its address identifies this library to memtrack-preload.

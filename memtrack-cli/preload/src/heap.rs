@@ -2,49 +2,14 @@
 //! Each calls the allocator that the program would have called, and notifies the recorder. Without `--host` these
 //! functions are not called.
 
+use crate::next_function::NextFunction;
 use memtrack_cuda::run::{self, heap};
-use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 type Block = *mut c_void;
-
-/// A function of the next allocator in the loader's search order.
-struct NextFunction {
-    name: &'static CStr,
-    /// Null until the function has been looked up.
-    found: AtomicPtr<c_void>,
-}
-
-impl NextFunction {
-    const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(null_mut()) }
-    }
-
-    /// Returns the function. Returns `None` if the allocator has no such function, or if this thread is already looking
-    /// up a function, because the C library may allocate memory for the lookup.
-    #[inline(always)]
-    fn get(&self) -> Option<*mut c_void> {
-        let found = self.found.load(Ordering::Relaxed);
-        if found.is_null() { self.find() } else { Some(found) }
-    }
-
-    #[cold]
-    fn find(&self) -> Option<*mut c_void> {
-        thread_local! {
-            static FINDING: Cell<bool> = const { Cell::new(false) };
-        }
-        if FINDING.replace(true) {
-            return None;
-        }
-        let found = run::next_symbol(self.name);
-        FINDING.set(false);
-        self.found.store(found, Ordering::Relaxed);
-        (!found.is_null()).then_some(found)
-    }
-}
 
 static MALLOC: NextFunction = NextFunction::new(c"malloc");
 static CALLOC: NextFunction = NextFunction::new(c"calloc");
@@ -105,6 +70,9 @@ pub(super) fn prepare() {
     };
     let is_one_allocator = in_one_binary(&MALLOC, &LIBC_MALLOC) && in_one_binary(&FREE, &LIBC_FREE);
     LIBC_NAMES_ARE_RECORDED.store(is_one_allocator, Ordering::Relaxed);
+    if !is_one_allocator && let Some(malloc) = MALLOC.get() {
+        run::mapped::set_allocator(malloc);
+    }
     if !in_one_binary(&MALLOC, &USABLE_SIZE) {
         HAS_SIZES.store(false, Ordering::Relaxed);
         heap::set_without_sizes();
@@ -123,7 +91,7 @@ static LIBC_NAMES_ARE_RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this call is to be recorded.
 #[inline(always)]
-fn is_on() -> bool {
+pub(super) fn is_on() -> bool {
     heap::is_on() && crate::tls::is_set_up()
 }
 

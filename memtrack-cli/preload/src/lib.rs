@@ -15,6 +15,12 @@ mod ends;
 mod heap;
 
 #[cfg(target_os = "linux")]
+mod mapped;
+
+#[cfg(target_os = "linux")]
+mod next_function;
+
+#[cfg(target_os = "linux")]
 mod private_heap;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -46,6 +52,7 @@ extern "C" fn begin() {
     #[cfg(target_os = "linux")]
     if run::wants_heap() {
         heap::prepare();
+        mapped::prepare();
     }
     run::on_library_load();
 }

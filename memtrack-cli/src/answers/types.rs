@@ -5,6 +5,7 @@ use memtrack_core::analysis::diff::DiffAnswer;
 use memtrack_core::analysis::holds::WhoHoldsAnswer;
 use memtrack_core::analysis::leaks;
 use memtrack_core::analysis::live_flame::FlameDevice;
+use memtrack_core::analysis::process_memory::ProcessMemoryAnswer;
 use memtrack_core::analysis::summary::DeviceSummaryAnswer;
 use memtrack_core::analysis::top::RankingAnswer;
 use memtrack_core::answer::WideAnswer;
@@ -154,6 +155,8 @@ pub(crate) struct RecordingAnswer {
 /// The memory of each device.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SummaryAnswer {
+    /// The host memory of the process as a whole; null if the file has none.
+    pub(crate) process: Option<ProcessMemoryAnswer>,
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
     /// What held the memory, if the recording was cut off or the program ran out of memory; null otherwise.

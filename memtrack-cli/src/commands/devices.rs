@@ -1,6 +1,6 @@
 //! Selects the devices that a report covers.
 
-use crate::args::device::DeviceSelector;
+use crate::args::device::{DeviceSelector, selector_name};
 use crate::error::CliError;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -17,16 +17,14 @@ pub(super) fn select_devices(
     let Some(requested) = requested else { return Ok(available) };
     let is_requested = |&device: &DeviceId| match requested {
         DeviceSelector::Ordinal(ordinal) => snapshot.ordinal(device) == ordinal,
-        DeviceSelector::Host => snapshot.is_heap(device),
-        DeviceSelector::Pinned => snapshot.is_pinned(device),
+        DeviceSelector::Kind(kind) => snapshot.device_kind(device) == kind,
     };
     available.iter().copied().find(is_requested).map(|device| vec![device]).ok_or_else(|| {
         let number = |device: &DeviceId| {
             let number = snapshot.ordinal(*device);
-            match (snapshot.is_heap(*device), snapshot.is_pinned(*device)) {
-                (true, _) => format!("{number} (host)"),
-                (_, true) => format!("{number} (pinned)"),
-                _ => number.to_string(),
+            match selector_name(snapshot.device_kind(*device)) {
+                Some(name) => format!("{number} ({name})"),
+                None => number.to_string(),
             }
         };
         let available: Vec<_> = available.iter().map(number).collect();

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let mut reports = Vec::new();
     let devices = select_devices(&snapshot, args.device.device)?;
     // PyTorch's caching allocator serves device memory only; pinned memory comes from another allocator.
-    let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
+    let is_host = |&device: &DeviceId| !snapshot.device_kind(device).is_accelerator();
     if args.device.device.is_some() && devices.iter().any(is_host) {
         return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
     }

@@ -12,6 +12,7 @@ use crate::unmatched::Unmatched;
 use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::ownership::Rules;
+use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::analysis::summary::{DeviceSummary, summary_with};
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::Loaded;
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let held = who_holds(&loaded, &rules);
     let mut snapshot = convert_to_pytorch(loaded.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
+    let process = ProcessMemory::of(&snapshot);
     let ordinals: Vec<u16> = select_devices(&snapshot, args.device.device)?
         .into_iter()
         .map(|device| snapshot.ordinal(device))
@@ -58,11 +60,15 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
         };
         let devices = devices.iter().map(answer).collect();
         let who_holds = held.as_ref().map(WhoHolds::answer);
-        answers::SUMMARY.print(&SummaryAnswer { devices, who_holds }, streams)?;
+        let process = process.as_ref().map(ProcessMemory::answer);
+        answers::SUMMARY.print(&SummaryAnswer { process, devices, who_holds }, streams)?;
         return Ok(Exit::Success);
     }
     if let Some(held) = held.filter(|_| args.device.device.is_none()) {
         writeln!(streams.stdout, "{held}")?;
+    }
+    if let Some(line) = process.as_ref().and_then(ProcessMemory::to_line) {
+        writeln!(streams.stdout, "Process: {line}\n")?;
     }
     print_devices(&devices, streams)?;
     if args.ownership.explain {

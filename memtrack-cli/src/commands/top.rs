@@ -11,6 +11,7 @@ use crate::ownership::{explained_answers, print_explained, read_rules};
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::framework_operators::Patterns;
+use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Loaded;
@@ -56,6 +57,10 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             if args.ownership.explain {
                 print_explained(&rules, &report.rows, layout(args.text), streams)?;
             }
+        }
+        let process = ProcessMemory::of(&snapshot).filter(|_| args.device.device.is_none());
+        if let Some(line) = process.as_ref().and_then(ProcessMemory::to_line) {
+            writeln!(streams.stdout, "\nProcess: {line}")?;
         }
         mention_missing(&symbols, streams);
     }

@@ -4,6 +4,7 @@
 use crate::args::RulesArgs;
 use crate::ownership::read_rules;
 use memtrack_core::analysis::holds::{HoldsQuery, WhoHolds};
+use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::recording::{ProcessChoice, older_parts};
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
@@ -34,5 +35,7 @@ pub(crate) fn who_held(recording: &Path, shown: &Path, process: u32, was_killed:
     let query =
         HoldsQuery::for_ended_run(&snapshot, was_killed).rules(rules).symbol_time_limit(SYMBOL_TIME_LIMIT);
     let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &query)?;
-    Some(held.log_text())
+    let process = ProcessMemory::of(&snapshot).and_then(|process| process.to_line());
+    let process = process.map_or(String::new(), |line| format!("memtrack: the process: {line}\n"));
+    Some(held.log_text() + &process)
 }

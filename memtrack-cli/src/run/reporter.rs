@@ -10,6 +10,7 @@ use memtrack_core::analysis::holds::log_text;
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::memory_in_use_text;
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
+use memtrack_core::event::DeviceKind;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::recording::ProcessChoice;
 use memtrack_core::snapshot::{ProcessRow, ReadingMoment, Snapshot, SnapshotFiles};
@@ -326,5 +327,5 @@ impl Work {
 
 /// Returns whether the memory of a device, or pinned memory, was requested.
 fn is_device(failed: &FailedRequest) -> bool {
-    failed.oom.device.is_accelerator() || failed.oom.device.is_pinned()
+    matches!(failed.oom.device.kind(), DeviceKind::Device | DeviceKind::Pinned)
 }

@@ -6,8 +6,8 @@ use crate::system::SystemProcess;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    CountedPeak, DeviceStatistics, DriverReading, Folded, Marks, Module, ProcessEnd, ProcessRow,
-    ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
+    AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, Marks, Module, ProcessEnd,
+    ProcessRow, ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
 };
 use memtrack_recorder::recorder::{Sums, device_of, meta_of_process, statistics_of, ticks};
 use memtrack_recorder::shared_memory::log::ReadRecord;
@@ -46,6 +46,9 @@ pub(crate) struct Process {
     /// The time at which the end of the process was noticed, in ticks; 0 before then.
     ended_ticks: u64,
     resident_bytes: u64,
+    max_resident_bytes: u64,
+    max_anonymous_bytes: u64,
+    resident_begun: Option<Instant>,
     resident_read: Option<Instant>,
     /// The binary whose `dlsym` makes driver calls bypass the hook; `None` if there is none, or after
     /// [`Self::take_bypass`] has returned it.
@@ -127,6 +130,9 @@ impl Process {
             seen_ticks: view.clock.0,
             ended_ticks: 0,
             resident_bytes: 0,
+            max_resident_bytes: 0,
+            max_anonymous_bytes: 0,
+            resident_begun: None,
             resident_read: None,
             bypass: None,
             messages: Vec::new(),
@@ -163,16 +169,21 @@ impl Process {
         has_ended
     }
 
-    /// Reads the resident memory of the process if a reading `is_due` or the last one is older than
-    /// [`RESIDENT_INTERVAL`]. A reading takes some microseconds.
+    /// Reads the resident memory of the process if a reading `is_due` or the last one is old: older than
+    /// [`RESIDENT_INTERVAL`] or, because a new process grows fast, a tenth of the time since the first one. A reading takes some
+    /// microseconds.
     pub(crate) fn read_resident(&mut self, is_due: bool) {
         let now = Instant::now();
-        if !is_due && self.resident_read.is_some_and(|read| now.duration_since(read) < RESIDENT_INTERVAL) {
+        let begun = *self.resident_begun.get_or_insert(now);
+        let interval = RESIDENT_INTERVAL.min(now.duration_since(begun) / 10);
+        if !is_due && self.resident_read.is_some_and(|read| now.duration_since(read) < interval) {
             return;
         }
         self.resident_read = Some(now);
-        if let Some(bytes) = self.system.resident_bytes() {
-            self.resident_bytes = bytes;
+        if let Some(resident) = self.system.resident() {
+            self.resident_bytes = resident.bytes;
+            self.max_resident_bytes = self.max_resident_bytes.max(resident.max_bytes);
+            self.max_anonymous_bytes = self.max_anonymous_bytes.max(resident.anonymous_bytes);
         }
     }
 
@@ -394,7 +405,18 @@ impl Process {
         let folded_scopes = counter(Counter::FoldedScopes);
         let scope_sums = is_whole.then_some(ScopeSums { ticks: ticks(), folded: folded_scopes, rows });
         let driver = self.driver.values().copied().collect();
-        End { driver, sampling, counted_peak, folded, scope_sums, devices }
+        let address_space = Some(AddressSpace {
+            max_resident_bytes: self.max_resident_bytes,
+            max_anonymous_bytes: self.max_anonymous_bytes,
+            reserved_bytes: counter(Counter::ReservedAddressBytes),
+            max_reserved_bytes: counter(Counter::MaxReservedAddressBytes),
+            file_bytes: counter(Counter::MappedFileBytes),
+            max_file_bytes: counter(Counter::MaxMappedFileBytes),
+            returned_bytes: counter(Counter::ReturnedBytes),
+            max_returned_bytes: counter(Counter::MaxReturnedBytes),
+        });
+        let address_space = address_space.filter(|_| options.host_heap);
+        End { driver, sampling, counted_peak, address_space, folded, scope_sums, devices }
     }
 
     fn devices(&self, sums: &[Sums]) -> Vec<DeviceStatistics> {
@@ -422,6 +444,8 @@ pub(crate) struct End {
     pub(crate) driver: Vec<DriverReading>,
     pub(crate) sampling: Option<Sampling>,
     pub(crate) counted_peak: Option<CountedPeak>,
+    /// `None` unless host memory is recorded.
+    pub(crate) address_space: Option<AddressSpace>,
     pub(crate) folded: Folded,
     pub(crate) scope_sums: Option<ScopeSums>,
     /// The counts per device; empty if they are unknown.

@@ -266,6 +266,7 @@ impl RunFile {
             if let Some(sums) = &sums.scope_sums {
                 writer.scope_sums(sums)?;
             }
+            writer.address_space(sums.address_space.as_ref())?;
             writer.counted_peak(sums.counted_peak.as_ref())
         })
     }
@@ -317,6 +318,7 @@ impl RunFile {
                 let (blocks, segments) = live.state.sorted();
                 writer.live(&blocks, &segments)?;
             }
+            writer.address_space(end.address_space.as_ref())?;
             writer.statistics(&end.devices)
         });
         self.recordings.remove(&number);

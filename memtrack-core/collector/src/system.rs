@@ -71,16 +71,32 @@ impl SystemProcess {
         if fields.first() == Some(&"Z") { fields.get(49)?.parse().ok() } else { None }
     }
 
-    /// Returns the resident bytes of the process; `None` if it has ended.
-    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+    /// Returns the resident memory of the process; `None` if it has ended.
+    pub(crate) fn resident(&self) -> Option<Resident> {
         let mut text = String::new();
-        io::Read::read_to_string(&mut File::open(format!("/proc/{}/statm", self.pid)).ok()?, &mut text)
-            .ok()?;
-        let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-        // SAFETY: the call only returns a number.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        (pages > 0).then(|| pages * u64::try_from(page_bytes).unwrap_or(4096))
+        let mut file = File::open(format!("/proc/{}/status", self.pid)).ok()?;
+        io::Read::read_to_string(&mut file, &mut text).ok()?;
+        let kibibytes = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        };
+        Some(Resident {
+            bytes: kibibytes("VmRSS:")? * 1024,
+            max_bytes: kibibytes("VmHWM:")? * 1024,
+            anonymous_bytes: kibibytes("RssAnon:")? * 1024,
+        })
     }
+}
+
+/// The resident memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    /// The resident set.
+    pub(crate) bytes: u64,
+    /// The highest resident set so far.
+    pub(crate) max_bytes: u64,
+    /// The part of the resident set that is neither from files nor shared.
+    pub(crate) anonymous_bytes: u64,
 }
 
 /// Waits until one of these descriptors is readable, for `pause` at most. Returns whether the first descriptor is

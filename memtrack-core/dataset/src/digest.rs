@@ -2,6 +2,7 @@
 //! tables returns the same numbers.
 
 use crate::table::{Column, Kind, Rows, Table};
+use memtrack_model::event::DeviceKind;
 use memtrack_report::analysis::estimate::Estimate;
 use memtrack_report::analysis::ranks::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
 
@@ -34,6 +35,7 @@ pub static DEVICES: Table = Table {
         Column::new("name", Kind::Text),
         Column::new("is_host", Kind::Flag),
         Column::new("is_pinned", Kind::Flag),
+        Column::new("is_mapped", Kind::Flag),
         Column::new("events", Kind::Long),
         Column::new("dropped_events", Kind::Long),
         Column::new("peak_bytes", Kind::Long),
@@ -204,8 +206,9 @@ fn add_device(rows: &mut Rows, device: &DeviceDigest) {
     rows.push([
         u64::from(device.device).into(),
         device.name.as_str().into(),
-        device.is_host.into(),
-        device.is_pinned.into(),
+        device.kind.is_host().into(),
+        (device.kind == DeviceKind::Pinned).into(),
+        (device.kind == DeviceKind::Mapped).into(),
         device.events.into(),
         device.dropped.into(),
         device.peak.requested_bytes.into(),

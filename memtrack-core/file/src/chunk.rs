@@ -35,6 +35,8 @@ pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
 /// The counted peak of the host heap.
 pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
+/// What the address space held beside the recorded blocks, as JSON.
+pub(super) const ADDRESS_SPACE: Kind = *b"ADDR";
 /// The counts of data that did not fit into the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
 /// The program's reports about its operators.

@@ -395,6 +395,9 @@ impl State {
             chunk::SAMPLING => {
                 snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
             }
+            chunk::ADDRESS_SPACE => {
+                snapshot.address_space = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+            }
             chunk::COUNTED_PEAK => {
                 snapshot.counted_peak = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
             }

@@ -9,8 +9,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module,
-    OperatorLog, ProcessRow, Sampling, Scope, ScopeSums, Segment, Thread, Unrecorded,
+    AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta,
+    Module, OperatorLog, ProcessRow, Sampling, Scope, ScopeSums, Segment, Thread, Unrecorded,
 };
 use std::io::{self, Write};
 
@@ -277,6 +277,18 @@ impl<W: Write> RecordingWriter<W> {
     pub fn counted_peak(&mut self, peak: Option<&CountedPeak>) -> io::Result<()> {
         if let Some(peak) = peak {
             self.push_json(chunk::COUNTED_PEAK, peak)?;
+        }
+        self.write_chunks()
+    }
+
+    /// Writes what the address space held beside the recorded blocks; writes nothing for `None`. The last call replaces
+    /// earlier ones.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn address_space(&mut self, space: Option<&AddressSpace>) -> io::Result<()> {
+        if let Some(space) = space {
+            self.push_json(chunk::ADDRESS_SPACE, space)?;
         }
         self.write_chunks()
     }

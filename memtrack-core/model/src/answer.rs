@@ -5,22 +5,9 @@
 //! describe themselves as JSON Schema.
 
 use crate::Frame;
+pub use crate::event::DeviceKind;
 use crate::units::printable;
 use serde::Serialize;
-
-/// The kind of a device's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceKind {
-    /// An accelerator's own memory.
-    #[default]
-    Device,
-    /// The heap of the process or, in an operator trace, the host's memory.
-    Host,
-    /// Pinned host memory.
-    Pinned,
-}
 
 /// A device that an answer describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,32 +17,27 @@ pub struct DeviceAnswer {
     pub number: Option<u16>,
     /// The kind of the device's memory.
     pub kind: DeviceKind,
-    /// The device's name in texts: `device 0`, `host heap` or `pinned host memory`. In an operator trace, this is the
-    /// name given there.
+    /// The device's name in texts: `device 0`, `host heap`, `mapped memory` or `pinned host memory`. In an operator
+    /// trace, this is the name given there.
     pub name: String,
 }
 
 impl DeviceAnswer {
-    /// Creates the answer for a device in a snapshot from its ordinal in reports and its name.
-    pub fn new(ordinal: u16, name: &str, is_host: bool, is_pinned: bool) -> Self {
-        let kind = match (is_host, is_pinned) {
-            (true, _) => DeviceKind::Host,
-            (_, true) => DeviceKind::Pinned,
-            _ => DeviceKind::Device,
-        };
-        Self { number: (kind == DeviceKind::Device).then_some(ordinal), kind, name: name.to_owned() }
+    /// Creates the answer for a device in a snapshot from its ordinal in reports, its name and its kind.
+    pub fn new(ordinal: u16, name: &str, kind: DeviceKind) -> Self {
+        Self { number: kind.is_accelerator().then_some(ordinal), kind, name: name.to_owned() }
     }
 
     /// Creates the answer for a device in a snapshot from its name in reports.
     pub fn from_name(name: &str) -> Self {
         let number = name.strip_prefix("device ").and_then(|number| number.parse().ok());
-        Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
+        Self::new(number.unwrap_or_default(), name, DeviceKind::of_name(name))
     }
 
     /// Creates the answer for a device that an operator trace calls `name` (such as `cuda:0` or `cpu`), or for a
     /// recording's device, given its name in reports.
     pub fn from_trace_name(name: &str) -> Self {
-        if name.starts_with("device ") || matches!(name, "host heap" | "pinned host memory") {
+        if name.starts_with("device ") || !DeviceKind::of_name(name).is_accelerator() {
             return Self::from_name(name);
         }
         let kind = if name == "cpu" { DeviceKind::Host } else { DeviceKind::Device };
@@ -170,15 +152,15 @@ mod tests {
     #[test]
     fn host_has_no_number() {
         let shown = |device: DeviceAnswer| (device.number, device.kind, device.name);
-        let named =
-            |ordinal, name, is_host, is_pinned| shown(DeviceAnswer::new(ordinal, name, is_host, is_pinned));
-        assert_eq!(named(3, "device 3", false, false), (Some(3), DeviceKind::Device, "device 3".into()));
-        assert_eq!(named(0, "host heap", true, false), (None, DeviceKind::Host, "host heap".into()));
-        assert_eq!(named(1, "pinned host memory", false, true).0, None);
-        for (ordinal, name) in [(3, "device 3"), (0, "host heap"), (1, "pinned host memory")] {
-            let device =
-                DeviceAnswer::new(ordinal, name, name.starts_with("host"), name.starts_with("pinned"));
-            assert_eq!(DeviceAnswer::from_name(name), device);
+        let named = |ordinal, name, kind| shown(DeviceAnswer::new(ordinal, name, kind));
+        let device = named(3, "device 3", DeviceKind::Device);
+        assert_eq!(device, (Some(3), DeviceKind::Device, "device 3".into()));
+        assert_eq!(DeviceAnswer::from_name("device 3").number, Some(3));
+        for kind in [DeviceKind::Host, DeviceKind::Mapped, DeviceKind::Pinned] {
+            let name = kind.name().expect("host memory has a name");
+            assert_eq!(named(1, name, kind), (None, kind, name.into()));
+            assert_eq!(DeviceAnswer::from_name(name).kind, kind);
+            assert_eq!(DeviceAnswer::from_trace_name(name).kind, kind);
         }
         assert_eq!(
             shown(DeviceAnswer::from_trace_name("cuda:1")),

@@ -55,19 +55,79 @@ impl DeviceId {
     /// registered with it.
     pub const PINNED: Self = Self(u16::MAX - 1);
 
+    /// Memory that the process mapped itself, not through its heap.
+    pub const MAPPED: Self = Self(u16::MAX - 2);
+
+    /// Returns the kind of the memory.
+    pub const fn kind(self) -> DeviceKind {
+        match self {
+            Self::HOST => DeviceKind::Host,
+            Self::PINNED => DeviceKind::Pinned,
+            Self::MAPPED => DeviceKind::Mapped,
+            Self(_) => DeviceKind::Device,
+        }
+    }
+
     /// Returns whether this is the host heap.
     pub const fn is_host(self) -> bool {
         self.0 == Self::HOST.0
     }
 
-    /// Returns whether this is pinned host memory.
-    pub const fn is_pinned(self) -> bool {
-        self.0 == Self::PINNED.0
-    }
-
     /// Returns whether this is a device rather than host memory.
     pub const fn is_accelerator(self) -> bool {
-        !self.is_host() && !self.is_pinned()
+        self.kind().is_accelerator()
+    }
+}
+
+/// The kind of a device's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum DeviceKind {
+    /// An accelerator's own memory.
+    #[default]
+    Device,
+    /// Pinned host memory.
+    Pinned,
+    /// Memory that the process mapped itself, not through its heap.
+    Mapped,
+    /// The heap of the process or, in an operator trace, the host's memory.
+    Host,
+}
+
+impl DeviceKind {
+    /// All kinds, in the order in which reports list them.
+    pub const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::Mapped, Self::Host];
+
+    /// Returns whether this is an accelerator's memory.
+    pub const fn is_accelerator(self) -> bool {
+        matches!(self, Self::Device)
+    }
+
+    /// Returns whether this is the host heap.
+    pub const fn is_host(self) -> bool {
+        matches!(self, Self::Host)
+    }
+
+    /// Returns whether an allocator takes segments of this memory and cuts blocks from them. Other blocks are whole.
+    pub const fn has_segments(self) -> bool {
+        matches!(self, Self::Device | Self::Pinned)
+    }
+
+    /// Returns the name of the memory in reports; `None` for an accelerator's memory, whose name includes its ordinal.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Device => None,
+            Self::Pinned => Some("pinned host memory"),
+            Self::Mapped => Some("mapped memory"),
+            Self::Host => Some("host heap"),
+        }
+    }
+
+    /// Returns the kind of the memory with this name in reports.
+    pub fn of_name(name: &str) -> Self {
+        Self::ALL.into_iter().find(|kind| kind.name() == Some(name)).unwrap_or_default()
     }
 }
 
@@ -76,6 +136,7 @@ impl fmt::Display for DeviceId {
         match *self {
             Self::HOST => f.write_str("host"),
             Self::PINNED => f.write_str("pinned host memory"),
+            Self::MAPPED => f.write_str("mapped memory"),
             Self(ordinal) => write!(f, "device {ordinal}"),
         }
     }

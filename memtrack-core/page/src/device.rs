@@ -11,7 +11,7 @@ use crate::pieces::{Piece, find_pieces};
 use crate::settings::settings_to_json;
 use crate::texts::Texts;
 use crate::{Page, View};
-use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::event::{Action, DeviceId, DeviceKind};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
 use memtrack_model::snapshot::{InferredCategories, ReadingMoment, Snapshot, StringId, Value};
 use memtrack_model::units::{counted, human_bytes};
@@ -46,7 +46,13 @@ pub(crate) fn build_page(
         rows.entry(device).or_default().push(row as u32);
     }
     // Devices with events come first.
-    ids.sort_by_key(|id| (!rows.contains_key(id), snapshot.is_pinned(*id), snapshot.is_heap(*id), *id));
+    let place = |id| match snapshot.device_kind(id) {
+        DeviceKind::Device => 0,
+        DeviceKind::Host => 1,
+        DeviceKind::Mapped => 2,
+        DeviceKind::Pinned => 3,
+    };
+    ids.sort_by_key(|id| (!rows.contains_key(id), place(*id), *id));
     // Compute the ordinals only once, because those of host memory require a pass over all events.
     let ordinals = snapshot.ordinals();
     for id in ids {
@@ -153,10 +159,13 @@ impl DeviceTables<'_> {
         texts: &mut Texts<'_>,
         unpacked: &mut Vec<Columns>,
     ) -> Option<DeviceHead> {
-        let is_heap = self.snapshot.is_heap(self.id);
+        let has_segments = self.snapshot.device_kind(self.id).has_segments();
         let BlockLifetimes { lifetimes, of_event } = find_lifetimes(self.snapshot, self.id, self.rows);
-        // A heap reserves nothing. In PyTorch's format, its segments only repeat its blocks.
-        let pieces = if is_heap { Vec::new() } else { find_pieces(self.snapshot, self.id, self.rows) };
+        // In PyTorch's format, other memory has segments too, but they only repeat its blocks.
+        let pieces = match has_segments {
+            true => find_pieces(self.snapshot, self.id, self.rows),
+            false => Vec::new(),
+        };
         if self.rows.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
             return None;
         }
@@ -185,10 +194,11 @@ impl DeviceTables<'_> {
         Some(DeviceHead {
             name: self.snapshot.device_name(self.id),
             ordinal: self.ordinal,
-            kind: match (is_heap, self.snapshot.is_pinned(self.id)) {
-                (true, _) => Kind::Heap,
-                (_, true) => Kind::Pinned,
-                _ => Kind::Device,
+            kind: match self.snapshot.device_kind(self.id) {
+                DeviceKind::Host => Kind::Heap,
+                DeviceKind::Mapped => Kind::Mapped,
+                DeviceKind::Pinned => Kind::Pinned,
+                DeviceKind::Device => Kind::Device,
             },
             estimated: lifetimes.iter().any(|life| life.flags & crate::blocks::ESTIMATE != 0)
                 || summary.is_some_and(|summary| summary.held.estimated),

@@ -49,7 +49,7 @@ pub(crate) fn build_sentences(
             "Peak" => at("timeline", Some(peak)),
             "Out of memory" => at("state", ooms.next().map(|oom| oom.event as i64)),
             "Allocated" | "Active" | "Reserved" | "Inactive" | "Fragmentation" | "Free"
-                if !summary.is_host =>
+                if summary.kind.has_segments() =>
             {
                 at("state", Some(last))
             }

@@ -52,6 +52,7 @@ pub(crate) struct DeviceHead {
 pub(crate) enum Kind {
     Device,
     Heap,
+    Mapped,
     Pinned,
 }
 

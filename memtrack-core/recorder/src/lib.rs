@@ -11,6 +11,7 @@
 //! - `accounts`: exact sums for tests with limits; `operators`: the reports of programs about their operators.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
+//! - `mapped`: memory that a program under `memtrack run` maps itself.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
 //!   not know about memtrack.
@@ -26,6 +27,9 @@ pub mod events;
 mod guarded_file;
 pub mod host;
 pub mod internal_bytes;
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod mapped;
 pub mod message;
 pub mod operators;
 pub mod reentry;

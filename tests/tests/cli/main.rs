@@ -38,6 +38,7 @@ mod run_host;
 mod run_inherited;
 mod run_libraries;
 mod run_linked;
+mod run_mapped;
 mod run_plugins;
 mod run_privilege;
 mod run_processes;

@@ -10,6 +10,8 @@ pub mod census;
 #[doc(hidden)]
 pub mod heap;
 mod limits;
+#[doc(hidden)]
+pub mod mapped;
 mod unhooked;
 
 use super::hook;

@@ -42,6 +42,7 @@ fn parse_device_id(text: &str) -> Option<DeviceId> {
     match text {
         "host" => Some(DeviceId::HOST),
         "pinned" => Some(DeviceId::PINNED),
+        "mapped" => Some(DeviceId::MAPPED),
         _ => text.strip_prefix("cuda:")?.parse().ok().map(DeviceId),
     }
 }

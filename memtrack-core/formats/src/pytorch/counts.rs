@@ -1,8 +1,8 @@
 //! The recorder's data about an entire recording and its devices, as stored in PyTorch's files: the start of the
-//! recording, the device that is the process's heap, the sampling parameters, the exact counts, and the items that did
+//! recording, the devices that are the process's heap and its mapped memory, the sampling parameters, the exact counts, and the items that did
 //! not fit into the recorder's tables.
 //!
-//! `allocator_settings.memtrack.start_us` and `.heap` are numbers. `.sampling`, `.sampled` and `.folded` are records,
+//! `allocator_settings.memtrack.start_us`, `.heap` and `.mapped` are numbers. `.sampling`, `.sampled` and `.folded` are records,
 //! and `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device
 //! 65535. If the heap's peak was counted, there is also a record `.counted_peak`, with times in microseconds since the
 //! start. `.incomplete` is present if the recording was not finished.
@@ -11,6 +11,7 @@ use super::convert::MAX_WRITTEN_INTEGER;
 use super::settings::{memtrack_part, read_record, record_to_value};
 use super::{Key, StringInterner};
 use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::pytorch::PyTorch;
 use memtrack_model::snapshot::{Clock, CountedPeak, DeviceStatistics, Folded, Meta, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
@@ -61,21 +62,23 @@ impl FilePeak {
 }
 
 /// Returns all settings that this module stores, with their names. `from` is the recording that was converted to the
-/// snapshot `to`.
+/// snapshot `to`, of which `pytorch` becomes a part.
 pub(super) fn counts_to_values(
     from: &Snapshot,
     to: &Snapshot,
-    heap: Option<DeviceId>,
-    start_us: Option<u64>,
+    pytorch: &PyTorch,
     strings: &mut StringInterner,
-) -> [(&'static str, Option<Value>); 8] {
+) -> [(&'static str, Option<Value>); 9] {
+    let start_us = pytorch.start_us;
+    let place = |device: Option<DeviceId>| device.map(|device| Value::integer(device.0.into()));
     let number = |number: u64| Value::integer(number.min(MAX_WRITTEN_INTEGER).into());
     let peak = to.counted_peak.zip(start_us).and_then(|(peak, start)| FilePeak::of(&peak, start));
     let is_folded = from.folded != Folded::default();
     [
         ("start_us", start_us.map(number)),
         ("incomplete", (!from.meta.complete && start_us.is_some()).then_some(Value::Int(1))),
-        ("heap", heap.map(|heap| number(heap.0.into()))),
+        ("heap", place(pytorch.heap)),
+        ("mapped", place(pytorch.mapped)),
         ("sampling", sampling_to_value(&from.meta, strings)),
         (
             "sampled",
@@ -130,12 +133,16 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
             }
         }
     }
-    let heap = number("heap").and_then(|heap| u16::try_from(heap).ok());
-    let heap = heap.filter(|&heap| usize::from(heap) < pytorch.traces.len());
+    let place = |name| {
+        let device = number(name).and_then(|device| u16::try_from(device).ok());
+        device.filter(|&device| usize::from(device) < pytorch.traces.len()).map(DeviceId)
+    };
+    let (heap, mapped) = (place("heap"), place("mapped"));
     // A start that is later than an event is invalid.
     let start = number("start_us").filter(|&start| snapshot.events.ticks.iter().all(|&ticks| start <= ticks));
     let peak = part("counted_peak").and_then(|value| read_record::<FilePeak>(value, strings));
-    pytorch.heap = heap.map(DeviceId);
+    pytorch.heap = heap;
+    pytorch.mapped = mapped.filter(|_| mapped != heap);
     snapshot.counted_peak = None;
     if let Some(start) = start {
         pytorch.start_us = Some(start);

@@ -1,15 +1,15 @@
-//! The device numbers that reports use. Accelerators keep their ordinals, the host heap gets the ordinal after the last
-//! accelerator, and pinned host memory gets the ordinal after the heap's, so that pinned memory has the same number in
-//! PyTorch's form.
+//! The device numbers that reports use. Accelerators keep their ordinals. The host heap, mapped memory and pinned host memory
+//! get the ordinals after the last accelerator's, in this order, so that all have the same numbers in PyTorch's form.
 
 use super::{DeviceStatistics, Snapshot};
-use crate::event::DeviceId;
+use crate::event::{DeviceId, DeviceKind};
 use std::collections::BTreeSet;
 
 /// The numbers that reports use for a snapshot's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordinals {
     heap: u16,
+    mapped: u16,
     pinned: u16,
 }
 
@@ -18,6 +18,7 @@ impl Ordinals {
     pub fn of(self, device: DeviceId) -> u16 {
         match device {
             DeviceId::HOST => self.heap,
+            DeviceId::MAPPED => self.mapped,
             DeviceId::PINNED => self.pinned,
             DeviceId(ordinal) => ordinal,
         }
@@ -25,8 +26,8 @@ impl Ordinals {
 }
 
 impl Snapshot {
-    /// Returns every device that an event, a block, a segment or a count mentions, with pinned host memory and the host
-    /// heap last.
+    /// Returns every device that an event, a block, a segment or a count mentions, with host memory last: mapped, pinned, and
+    /// the heap.
     pub fn device_ids(&self) -> Vec<DeviceId> {
         let mut devices: BTreeSet<DeviceId> = self.devices.iter().map(|row| row.device).collect();
         devices.extend(self.blocks.iter().map(|block| block.device));
@@ -47,11 +48,12 @@ impl Snapshot {
     /// devices.
     pub fn ordinals(&self) -> Ordinals {
         let devices = self.device_ids();
-        let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
-        let accelerators = devices.iter().copied().chain(heap).filter(|device| device.is_accelerator());
+        let pytorch = self.pytorch.as_deref();
+        let host = pytorch.into_iter().flat_map(|pytorch| [pytorch.heap, pytorch.mapped]).flatten();
+        let accelerators = devices.iter().copied().chain(host).filter(|device| device.is_accelerator());
         let heap = accelerators.max().map_or(0, |last| last.0 + 1);
-        // As in PyTorch's form, pinned memory gets the number after the heap's, if there is a heap.
-        Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
+        let mapped = heap + u16::from(devices.contains(&DeviceId::HOST));
+        Ordinals { heap, mapped, pinned: mapped + u16::from(devices.contains(&DeviceId::MAPPED)) }
     }
 
     /// Returns the recorder's counts for `device`, which are exact and include events that sampling and the ring
@@ -71,27 +73,27 @@ impl Snapshot {
         if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
     }
 
-    /// Returns whether the device is the heap of the process. In PyTorch's form, a recording's heap is numbered like a
-    /// device, and only files written by memtrack identify it.
+    /// Returns the kind of a device's memory. In PyTorch's form, a recording's heap and mapped memory are numbered like
+    /// devices, and only files written by memtrack identify them; [`DeviceId::HOST`] is pinned host memory there.
+    pub fn device_kind(&self, device: DeviceId) -> DeviceKind {
+        match self.pytorch.as_deref() {
+            None => device.kind(),
+            Some(pytorch) if pytorch.heap == Some(device) => DeviceKind::Host,
+            Some(pytorch) if pytorch.mapped == Some(device) => DeviceKind::Mapped,
+            Some(_) if device.is_host() => DeviceKind::Pinned,
+            Some(_) => DeviceKind::Device,
+        }
+    }
+
+    /// Returns whether the device is the heap of the process, according to [`Self::device_kind`].
     pub fn is_heap(&self, device: DeviceId) -> bool {
-        match &self.pytorch {
-            Some(pytorch) => pytorch.heap == Some(device),
-            None => device.is_host(),
-        }
+        self.device_kind(device).is_host()
     }
 
-    /// Returns whether the device is pinned host memory, which is the only host memory in PyTorch's files.
-    pub fn is_pinned(&self, device: DeviceId) -> bool {
-        if self.pytorch.is_some() { device.is_host() } else { device.is_pinned() }
-    }
-
-    /// Returns the device's name in reports: `device 0`, `host heap` or `pinned host memory`.
+    /// Returns the device's name in reports: `device 0`, or the name of its kind.
     pub fn device_name(&self, device: DeviceId) -> String {
-        match (self.is_heap(device), self.is_pinned(device)) {
-            (true, _) => "host heap".to_owned(),
-            (_, true) => "pinned host memory".to_owned(),
-            _ => format!("device {}", self.ordinal(device)),
-        }
+        let name = self.device_kind(device).name().map(str::to_owned);
+        name.unwrap_or_else(|| format!("device {}", self.ordinal(device)))
     }
 
     /// Returns the device that has this ordinal in reports, if the snapshot contains it.
@@ -123,7 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn pinned_memory_comes_after_host() {
+    fn other_host_memory_comes_after_host() {
+        let all = [DeviceId(1), DeviceId::HOST, DeviceId::PINNED, DeviceId::MAPPED];
+        let ordinals = snapshot_with_devices(&all).ordinals();
+        assert_eq!(all.map(|device| ordinals.of(device)), [1, 2, 4, 3]);
         let pinned = snapshot_with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
         assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
         assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));

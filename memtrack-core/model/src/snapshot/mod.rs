@@ -1,6 +1,7 @@
 //! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and all
 //! readers produce a [`Snapshot`], and all reports and writers consume one.
 
+mod address_space;
 mod categories;
 mod chronology;
 mod clock;
@@ -21,6 +22,7 @@ mod tables;
 mod value;
 mod weighed;
 
+pub use address_space::AddressSpace;
 pub use categories::{EventCategories, InferredCategories};
 pub use clock::Since;
 pub use devices::Ordinals;

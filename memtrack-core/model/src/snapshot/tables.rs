@@ -2,8 +2,9 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    CountedPeak, DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable,
-    KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, Sampling, ScopeSums, Segment, StringTable,
+    AddressSpace, CountedPeak, DeviceStatistics, DriverReading, EventCategories, EventTable, Folded,
+    FrameTable, KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, Sampling, ScopeSums, Segment,
+    StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::path::PathBuf;
@@ -55,6 +56,9 @@ pub struct Snapshot {
     pub sampling: Option<Sampling>,
     /// The peak of the host heap as counted by the recorder; `None` if it recorded every block or did not count.
     pub counted_peak: Option<CountedPeak>,
+    /// What the process's address space held beside the recorded blocks; `None` if it is unknown, or if the snapshot contains
+    /// several processes.
+    pub address_space: Option<AddressSpace>,
     /// Counts of items that did not fit into the recorder's tables.
     pub folded: Folded,
     /// The operators that the program reported, with their tensors.

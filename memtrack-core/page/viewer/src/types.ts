@@ -21,7 +21,7 @@ export interface Head {
 export interface DeviceHead {
   name: string;
   ordinal: number;
-  kind: 'device' | 'heap' | 'pinned';
+  kind: 'device' | 'heap' | 'mapped' | 'pinned';
   estimated: boolean;
   events: number;
   blocks: number;

@@ -382,6 +382,7 @@ pub(super) fn device_name(device: DeviceId) -> String {
     match device {
         DeviceId::HOST => "cpu".to_owned(),
         DeviceId::PINNED => "pinned".to_owned(),
+        DeviceId::MAPPED => "mapped".to_owned(),
         DeviceId(ordinal) => format!("cuda:{ordinal}"),
     }
 }

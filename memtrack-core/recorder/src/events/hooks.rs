@@ -20,7 +20,7 @@ use crate::signals::CancellationBlocked;
 use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
 use crate::stack::{intern, separate_stack};
 use crate::{reentry, scope, switch};
-use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -151,6 +151,21 @@ impl HookContext {
         }
     }
 
+    /// Returns the return address in the innermost function of the program; `None` if the stack cannot be captured.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn innermost_address(self) -> Option<u64> {
+        let local = self.thread.local();
+        if local.kit.is_none() {
+            self.first_stack();
+        }
+        let kit = local.kit.as_mut()?;
+        self.with_room(|| {
+            kit.refresh();
+            let addresses = kit.capture.take(&self.registers, &local.bounds);
+            settings::without_internal_code(addresses).last().copied()
+        })
+    }
+
     /// Captures the thread's first stack, or a stack of a thread that has no capture kit.
     #[cold]
     fn first_stack(self) -> StackId {
@@ -234,12 +249,40 @@ impl HookContext {
         size_bytes: u64,
         flags: EventFlags,
     ) -> bool {
+        let stack = self.stack(settings::blocks_have_stacks());
+        self.insert_block(device, stream, address, size_bytes, flags, stack, scope::current_id())
+    }
+
+    /// Records an allocation with this stack and scope, instead of the thread's current ones.
+    pub(crate) fn alloc_for(
+        self,
+        device: DeviceId,
+        stream: StreamId,
+        address: u64,
+        size_bytes: u64,
+        stack: StackId,
+        scope: ScopeId,
+    ) {
+        let flags = EventFlags::default();
+        self.with_room(move || self.insert_block(device, stream, address, size_bytes, flags, stack, scope));
+    }
+
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "a structure would go through memory, on the hot path")]
+    fn insert_block(
+        self,
+        device: DeviceId,
+        stream: StreamId,
+        address: u64,
+        size_bytes: u64,
+        flags: EventFlags,
+        stack: StackId,
+        scope: ScopeId,
+    ) -> bool {
         let Some(slot) = slot_of(device) else {
             self.recorder.note_omitted_device(device);
             return false;
         };
-        let stack = self.stack(settings::blocks_have_stacks());
-        let scope = scope::current_id();
         let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
         let newest = &self.thread.local().newest_ticks;
         let InsertResult { ticks, replaced, is_tracked } =
@@ -504,6 +547,11 @@ impl FreeInProgress {
     #[inline(always)]
     pub(crate) fn is_known(&self) -> bool {
         self.block.is_some()
+    }
+
+    /// Returns the stack and the scope of the block, if it was in the live table.
+    pub(crate) fn origin(&self) -> Option<(StackId, ScopeId)> {
+        self.block.map(|block| (block.stack, block.scope))
     }
 
     /// Returns the block's address.

@@ -16,21 +16,21 @@ use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// The number of devices that a recorder distinguishes: the host heap, ordinals 0 to 30, and pinned host memory.
-pub const DEVICE_SLOTS: usize = 33;
-const PINNED_SLOT: usize = DEVICE_SLOTS - 1;
+/// The number of devices that a recorder distinguishes: the host heap, ordinals 0 to 30, pinned host memory, and mapped
+/// memory.
+pub const DEVICE_SLOTS: usize = 34;
+const PINNED_SLOT: usize = DEVICE_SLOTS - 2;
+const MAPPED_SLOT: usize = DEVICE_SLOTS - 1;
 
 /// Returns the slot of a device; `None` for an ordinal above 30.
 #[inline(always)]
 pub fn slot_of(device: DeviceId) -> Option<usize> {
-    if device.is_host() {
-        return Some(0);
+    match device {
+        DeviceId::HOST => Some(0),
+        DeviceId::PINNED => Some(PINNED_SLOT),
+        DeviceId::MAPPED => Some(MAPPED_SLOT),
+        DeviceId(ordinal) => Some(usize::from(ordinal) + 1).filter(|&slot| slot < PINNED_SLOT),
     }
-    if device.is_pinned() {
-        return Some(PINNED_SLOT);
-    }
-    let slot = usize::from(device.0) + 1;
-    (slot < PINNED_SLOT).then_some(slot)
 }
 
 /// Returns the device of a slot.
@@ -38,6 +38,7 @@ pub fn device_of(slot: usize) -> DeviceId {
     match slot {
         0 => DeviceId::HOST,
         PINNED_SLOT => DeviceId::PINNED,
+        MAPPED_SLOT => DeviceId::MAPPED,
         _ => DeviceId(slot as u16 - 1),
     }
 }

@@ -11,6 +11,15 @@ pub(crate) fn count(counter: Counter, more: u64) {
     }
 }
 
+/// Adds to a counter that also falls (`more` may be negative, wrapped), and raises the counter of its highest value.
+pub(crate) fn add_to_level(level: Counter, highest: Counter, more: u64) {
+    if let Some(arena) = arena() {
+        let counters = &arena.process().counters;
+        let now = counters[level as usize].fetch_add(more, Ordering::Relaxed).wrapping_add(more);
+        counters[highest as usize].fetch_max(now, Ordering::Relaxed);
+    }
+}
+
 /// Adds to the sums of sampling, in nanoseconds, and sets the widest interval so far.
 pub(crate) fn publish_sampling(cpu_ns: u64, exact_ns: u64, spent_ns: u64, widest_interval_bytes: u64) {
     if let Some(arena) = arena() {

@@ -53,7 +53,7 @@ pub use arena::{
     note_bypassed_driver,
 };
 pub(crate) use command_line::log_command_line;
-pub(crate) use counters::{count, publish_counted_peak, publish_sampling};
+pub(crate) use counters::{add_to_level, count, publish_counted_peak, publish_sampling};
 pub use layout::{Counter, EVENTS_PER_PAGE, PageKind, Peak};
 pub(crate) use layout::{PAGE_CONTENT_BYTES, page_content};
 pub use region::{EventPage, LogState, ProcessView, Region, SumsOfScopes};

@@ -172,8 +172,8 @@ impl AtPeak {
                 requested_bytes: self.requested_bytes,
                 requested_bytes_error: self.error.answer(),
                 estimated: self.estimated,
-                // A heap reserves nothing.
-                reserved_bytes: (!self.live.is_host).then_some(self.reserved_bytes),
+                // Other memory reserves nothing.
+                reserved_bytes: self.live.kind.has_segments().then_some(self.reserved_bytes),
             },
             categories: self.by_category.as_ref().map(TopReport::row_answers),
         }
@@ -255,7 +255,7 @@ impl AtPeak {
         let name = &live.device_name;
         let (of, requested) = (self.kind.name(), self.error.as_bytes(self.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
-        if self.reserved_bytes > 0 && !live.is_host {
+        if self.reserved_bytes > 0 && live.kind.has_segments() {
             let at_least = if live.complete || self.kind == PeakKind::Requested { "" } else { "at least " };
             write!(f, ", {at_least}{} reserved", human_bytes(self.reserved_bytes))?;
         }

@@ -8,8 +8,9 @@ use super::held::HeldMemory;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::net;
 use super::peak::Peak;
+use super::process_memory::ProcessMemory;
 use super::reserved::has_held_bytes;
-use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
+use memtrack_model::answer::{DeviceAnswer, DeviceKind, ErrorAnswer};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::units::{counted, human_bytes, human_share};
 use serde::Serialize;
@@ -18,6 +19,15 @@ use std::collections::BTreeMap;
 
 /// With fewer events than this, the verdict comes with a caveat.
 const FEW_EVENTS: u64 = 10;
+
+/// The number that stands for the heap and mapped memory together, and its name.
+const WHOLE_PROCESS: u16 = u16::MAX;
+const WHOLE_PROCESS_NAME: &str = "heap and mapped memory together";
+
+/// With fewer unrecorded bytes than this, or a smaller share of the resident bytes, a process counts as recorded as a whole:
+/// every process has stacks, data of libraries, and free memory that allocators keep.
+const FEW_UNRECORDED_BYTES: u64 = 16 << 20;
+const SMALL_UNRECORDED_SHARE: f64 = 0.25;
 
 /// Limits that apply to each device; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -92,7 +102,7 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Measurement {
-    /// The device's ordinal in reports.
+    /// The device's ordinal in reports; 65,535 for the heap and mapped memory together.
     pub device: u16,
     /// The number of requested bytes, live at the peak or leaked.
     pub bytes: u64,
@@ -152,10 +162,13 @@ pub struct Measurements {
     pub older_bytes: u64,
     /// The number of older events that the recorder dropped.
     pub dropped: u64,
-    /// Whether the heap is the only device; a heap has no segments that could be fragmented.
-    pub only_heap: bool,
+    /// Whether any device has segments, which can be fragmented; the heap and mapped memory have none.
+    pub has_segments: bool,
     /// Whether the recording is complete. If not, the true peaks and leaks are at least as large as these numbers.
     pub complete: bool,
+    /// The bytes of the process that were resident and are neither recorded nor pages of files, and the highest number of
+    /// resident bytes that are not pages of files; zeros if they are unknown.
+    pub unrecorded: (u64, u64),
     /// Whether the file omits a device's segments, so that the device's fragmentation is unknown.
     pub segments_missing: bool,
 }
@@ -168,9 +181,21 @@ impl Measurements {
             stored_items: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
             dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
             complete: snapshot.meta.complete,
-            only_heap: snapshot.device_ids().into_iter().all(|device| snapshot.is_heap(device)),
+            has_segments: snapshot
+                .device_ids()
+                .into_iter()
+                .any(|device| snapshot.device_kind(device).has_segments()),
             ..Self::default()
         };
+        if let Some(memory) = ProcessMemory::of(snapshot) {
+            if memory.heap.is_some() && memory.mapped.is_some() {
+                let (bytes, error) = (memory.together.bytes, memory.together.error);
+                found.peaks.push(Measurement { device: WHOLE_PROCESS, bytes, error });
+                found.names.insert(WHOLE_PROCESS, WHOLE_PROCESS_NAME.to_owned());
+            }
+            let resident = memory.space.map_or(0, |space| space.max_anonymous_bytes);
+            found.unrecorded = (memory.unrecorded_bytes().unwrap_or(0), resident);
+        }
         for id in snapshot.device_ids() {
             let (lifetimes, device) = (lifetimes(snapshot, id), snapshot.ordinal(id));
             found.names.insert(device, snapshot.device_name(id));
@@ -203,10 +228,9 @@ impl Measurements {
             let mut leak = measured(bytes, error);
             leak.error = leak.error.with_completeness(found.complete);
             found.leaks.push(leak);
-            // A heap has no segments that could be fragmented.
-            let is_heap = snapshot.is_heap(id);
-            found.segments_missing |= !is_heap && !has_held_bytes(snapshot, id);
-            let fragmentation = if is_heap { 0.0 } else { HeldMemory::of(snapshot, id).fragmentation() };
+            let has_segments = snapshot.device_kind(id).has_segments();
+            found.segments_missing |= has_segments && !has_held_bytes(snapshot, id);
+            let fragmentation = if has_segments { HeldMemory::of(snapshot, id).fragmentation() } else { 0.0 };
             if fragmentation > found.fragmentation.0 {
                 found.fragmentation = (fragmentation, device);
             }
@@ -216,7 +240,7 @@ impl Measurements {
 
     /// Returns whether the highest fragmentation is known.
     fn knows_fragmentation(&self) -> bool {
-        !self.only_heap && (!self.segments_missing || self.fragmentation.0 > 0.0)
+        self.has_segments && (!self.segments_missing || self.fragmentation.0 > 0.0)
     }
 
     /// Returns the peak of the worst device. Without a limit, that is the device with the highest peak. With a limit,
@@ -253,8 +277,8 @@ impl Measurements {
                 "nothing in it was allocated while it was recorded, so leaks cannot be detected; record \
                  for longer",
             ),
-            _ if limits.fragmentation.is_some() && self.only_heap => {
-                Some("it holds only the heap, which has no segments that could be fragmented")
+            _ if limits.fragmentation.is_some() && !self.has_segments => {
+                Some("it holds only memory without segments, which cannot be fragmented")
             }
             _ if limits.fragmentation.is_some() && self.segments_missing => {
                 Some("it has no segments, so fragmentation is unknown")
@@ -331,6 +355,7 @@ impl Measurements {
     /// the recording is incomplete.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
         let mut lines = self.verdict_lines(limits, Verdict::CannotTell);
+        lines.extend(self.unseen_line(limits));
         let (share, device) = self.fragmentation;
         if let Some(limit) = limits.fragmentation.filter(|&limit| share <= limit && !self.complete) {
             let (share, limit) = (human_share(share), human_share(limit));
@@ -340,6 +365,24 @@ impl Measurements {
             ));
         }
         lines
+    }
+
+    /// Returns the line about memory of the process that the recording does not contain, if this memory decides whether the
+    /// limit on the peak is met.
+    fn unseen_line(&self, limits: &Limits) -> Option<String> {
+        let limit = limits.peak?;
+        let (unrecorded, resident) = self.unrecorded;
+        let is_much = unrecorded >= FEW_UNRECORDED_BYTES
+            && unrecorded as f64 >= resident as f64 * SMALL_UNRECORDED_SHARE;
+        let decides = resident > limit && self.peak(Some(limit)).against(limit) != Verdict::Exceeded;
+        (is_much && decides).then(|| {
+            let [unrecorded, resident, limit_text] = [unrecorded, resident, limit].map(human_bytes);
+            format!(
+                "peak of the process: {unrecorded} of {resident} resident outside of files are not recorded (memory that an \
+                 allocator took without the C library, stacks, or free memory that allocators keep), limit {limit_text} \
+                 ({limit} bytes)"
+            )
+        })
     }
 
     /// Returns a line for each byte limit for which the worst device has the given verdict.
@@ -375,7 +418,12 @@ impl Measurements {
 
     /// Returns the numbers with their limits, as `memtrack check --json` prints them.
     pub fn answer(&self, limits: &Limits) -> FoundAnswer {
-        let device = |device: u16| DeviceAnswer::from_name(&self.device_name(device));
+        let device = |device: u16| match device {
+            WHOLE_PROCESS => {
+                DeviceAnswer { number: None, kind: DeviceKind::Host, name: WHOLE_PROCESS_NAME.to_owned() }
+            }
+            device => DeviceAnswer::from_name(&self.device_name(device)),
+        };
         let bytes = |found: Measurement, limit: Option<u64>| MeasuredAnswer {
             device: device(found.device),
             requested_bytes: found.bytes,
@@ -447,7 +495,8 @@ pub struct FoundAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MeasuredAnswer {
-    /// The device on which the bytes were measured.
+    /// The device on which the bytes were measured. The heap and mapped memory of a process together have the name
+    /// `heap and mapped memory together`.
     pub device: DeviceAnswer,
     /// The requested bytes of the peak or the leak.
     pub requested_bytes: u64,

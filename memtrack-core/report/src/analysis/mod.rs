@@ -35,6 +35,7 @@ pub mod ownership;
 pub mod peak;
 #[cfg(feature = "all")]
 pub mod phases;
+pub mod process_memory;
 #[cfg(feature = "compare")]
 pub mod processes;
 #[cfg(feature = "compare")]

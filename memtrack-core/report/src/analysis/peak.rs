@@ -146,6 +146,11 @@ pub struct PeakAnswer {
     pub estimated: bool,
 }
 
+/// Returns the highest level that all of these blocks reached together.
+pub(in crate::analysis) fn highest_recorded(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> u64 {
+    find_highest_level(snapshot, lifetimes, usize::MAX).bytes as u64
+}
+
 /// Returns the highest level that recorded blocks reached up to the event in row `last`.
 fn find_highest_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
     let mut live = 0i128;

@@ -63,13 +63,13 @@ pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     pytorch.list_only || pytorch.has(Key::Segments) || has_host_segments
 }
 
-/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing.
+/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing, and mapped memory is no segment.
 /// PyTorch's memory profiles and memtrack's snapshots of operator traces do not contain reserved memory either. They
 /// are recognized by their categories and by their segments, which only show where blocks were: there are no segment
 /// events, and the allocator's own numbers for each segment are missing.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED_KEYS: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
-    if snapshot.is_heap(device) {
+    if !snapshot.device_kind(device).has_segments() {
         return false;
     }
     if !has_held_bytes(snapshot, device) {

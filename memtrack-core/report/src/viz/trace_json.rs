@@ -78,11 +78,11 @@ pub fn trace_json(
     write!(out, "{{\"schema\": \"{schema}\", \"devices\": [")?;
     for (number, rows) in blocks.pytorch.traces.iter().enumerate() {
         let device = DeviceId(u16::try_from(number).unwrap_or(u16::MAX));
-        let is_heap = snapshot.is_heap(device);
-        let name = if is_heap { snapshot.device_name(device) } else { format!("device {number}") };
+        let kind = snapshot.device_kind(device);
+        let name = kind.name().map_or_else(|| format!("device {number}"), str::to_owned);
         let between = if number > 0 { "," } else { "" };
         write!(out, "{between}\n{{\"device\": ")?;
-        serde_json::to_writer(&mut *out, &DeviceAnswer::new(device.0, &name, is_heap, false))?;
+        serde_json::to_writer(&mut *out, &DeviceAnswer::new(device.0, &name, kind))?;
         out.write_all(b", \"entries\": [")?;
         let mut replay = Replay::new(blocks, &final_segments);
         for row in rows.clone() {

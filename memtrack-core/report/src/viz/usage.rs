@@ -188,7 +188,8 @@ impl<'a> Usage<'a> {
             let rows = self.rows.iter().filter(|row| row.part == part);
             u64::try_from(rows.map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
         };
-        let is_heap = devices.len() == 1 && devices.iter().all(|&device| self.snapshot.is_heap(device));
+        let has_segments = |device| self.snapshot.device_kind(device).has_segments();
+        let is_whole = devices.len() == 1 && !devices.iter().any(|&device| has_segments(device));
         let [requested, rounding, free] =
             [Part::Requested, Part::Rounding, Part::Free].map(|part| human_bytes(bytes_of(part)));
         let error = self.estimate_error(self.rows.iter().filter(|row| row.part == Part::Requested));
@@ -196,8 +197,8 @@ impl<'a> Usage<'a> {
             true => (requested, ""),
             false => (error.as_bytes(bytes_of(Part::Requested)), " (small blocks were sampled)"),
         };
-        if is_heap {
-            // A heap reserves no segments, and its rounding is unknown.
+        if is_whole {
+            // There are no segments, and the rounding is unknown.
             return format!("{what}{of}: {requested} in use{estimated}");
         }
         format!(
@@ -272,12 +273,7 @@ impl<'a> Usage<'a> {
         let ordinals = self.snapshot.ordinals();
         let device = |device: DeviceId| {
             let (name, snapshot) = (self.snapshot.device_name(device), self.snapshot);
-            DeviceAnswer::new(
-                ordinals.of(device),
-                &name,
-                snapshot.is_heap(device),
-                snapshot.is_pinned(device),
-            )
+            DeviceAnswer::new(ordinals.of(device), &name, snapshot.device_kind(device))
         };
         let devices: BTreeMap<DeviceId, DeviceAnswer> =
             self.devices().into_iter().map(|id| (id, device(id))).collect();

@@ -173,6 +173,7 @@ fn intern_device(texts: &mut Texts, device: DeviceId) -> TextId {
     match device {
         DeviceId::HOST => texts.intern("host"),
         DeviceId::PINNED => texts.intern("pinned"),
+        DeviceId::MAPPED => texts.intern("mapped"),
         DeviceId(ordinal) => texts.intern(&format!("cuda:{ordinal}")),
     }
 }

@@ -63,6 +63,7 @@ pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapsh
     convert.to.meta = Meta { max_entries: u64::MAX, ..snapshot.meta.clone() };
     convert.to.sampling = snapshot.sampling;
     convert.to.counted_peak = snapshot.counted_peak;
+    convert.to.address_space = snapshot.address_space;
     convert.to.folded = snapshot.folded;
     convert.pytorch.start_us = Some(snapshot.clock.first.1 / 1000);
     convert.convert_events();
@@ -102,9 +103,10 @@ impl<'a> Converter<'a> {
         self.pytorch.events.shapes = event_shapes();
         let from = self.from;
         let mut devices = from.device_ids();
-        devices.retain(|device| !device.is_pinned());
-        let heap = devices.iter().find(|device| device.is_host());
-        self.pytorch.heap = heap.map(|&heap| DeviceId(self.ordinals.of(heap)));
+        devices.retain(|&device| device != DeviceId::PINNED);
+        let place = |host| devices.contains(&host).then(|| DeviceId(self.ordinals.of(host)));
+        self.pytorch.heap = place(DeviceId::HOST);
+        self.pytorch.mapped = place(DeviceId::MAPPED);
         let by_ordinal: BTreeMap<u16, DeviceId> =
             devices.iter().map(|&device| (self.ordinals.of(device), device)).collect();
         let last = by_ordinal.keys().next_back().copied();
@@ -177,9 +179,9 @@ impl<'a> Converter<'a> {
     }
 
     /// Returns the device's number in PyTorch's file. In that file, [`DeviceId::HOST`] stands for pinned memory, and
-    /// the host's heap is an additional device.
+    /// the host's heap and mapped memory are additional devices.
     fn file_device(&self, device: DeviceId) -> DeviceId {
-        if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
+        if device == DeviceId::PINNED { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
 
     fn push_event(&mut self, event: &Event, category: Option<StringId>) {
@@ -250,8 +252,7 @@ impl<'a> Converter<'a> {
         };
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
         let driver = driver_readings::readings_to_value(&driver, strings);
-        let known =
-            counts::counts_to_values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
+        let known = counts::counts_to_values(self.from, &self.to, &self.pytorch, strings);
         let parts = [
             ("scopes", scopes),
             ("scope_sums", sums),

@@ -51,6 +51,8 @@ pub struct PyTorch {
     pub host_trace: Range<usize>,
     /// The device number of a recording's host heap. Only files that memtrack wrote contain it.
     pub heap: Option<DeviceId>,
+    /// The device number of a recording's mapped memory. Only files that memtrack wrote contain it.
+    pub mapped: Option<DeviceId>,
     /// The start of the recording, in microseconds since the Unix epoch. Only files that memtrack wrote contain it.
     pub start_us: Option<u64>,
     /// The blocks that represent others. Only files that memtrack wrote contain any.

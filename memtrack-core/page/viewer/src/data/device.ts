@@ -8,7 +8,7 @@ import {decode_bands, decode_texts} from './texts.ts';
 
 /** Returns the devices in the order of `window.memtrack.devices()`: those with events first, by ordinal. */
 export function devices_of(head: Head, sections: Sections): LazyDevice[] {
-  const kinds = ['device', 'heap', 'pinned'];
+  const kinds = ['device', 'heap', 'mapped', 'pinned'];
   return [...head.devices]
     .sort((a, b) => Number(b.events > 0) - Number(a.events > 0) || kinds.indexOf(a.kind) - kinds.indexOf(b.kind) || a.ordinal - b.ordinal)
     .map((device, index) => new LazyDevice(device, index, sections));

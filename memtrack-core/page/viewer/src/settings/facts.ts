@@ -24,7 +24,7 @@ export function moment(us: number): string {
 
 /** Returns the facts about a device. */
 export function device_facts(head: DeviceHead): Fact[] {
-  const kinds = {device: 'device memory', heap: 'host heap', pinned: 'pinned host memory'};
+  const kinds = {device: 'device memory', heap: 'host heap', mapped: 'mapped memory', pinned: 'pinned host memory'};
   const facts: Fact[] = [['kind', kinds[head.kind]], ['events', count_text(head.events)], ['blocks', count_text(head.blocks)], ['segments', count_text(head.segments)]];
   if (head.capacity_bytes !== null) facts.push(['capacity', exact_size(head.capacity_bytes)]);
   if (head.streams.length > 0) facts.push(['streams', head.streams.length <= 6 ? head.streams.join(', ') : count_text(head.streams.length)]);

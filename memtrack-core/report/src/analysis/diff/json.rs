@@ -199,7 +199,7 @@ impl Diff {
 
 fn device_to_answer(device: &DeviceDiff) -> DeviceDiffAnswer {
     DeviceDiffAnswer {
-        device: DeviceAnswer::new(device.device, &device.device_name, device.is_host, device.is_pinned),
+        device: DeviceAnswer::new(device.device, &device.device_name, device.kind),
         bytes: device.bytes.to_bytes_answer(),
         blocks: device.blocks.to_count_answer(),
         rows: device.rows.iter().map(row_to_answer).collect(),

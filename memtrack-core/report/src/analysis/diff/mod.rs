@@ -28,6 +28,7 @@ pub use sides::{Side, SideDevice};
 
 use super::ownership::Rules;
 use super::top::StackLine;
+use memtrack_model::event::DeviceKind;
 use memtrack_model::snapshot::Snapshot;
 
 /// The key by which a diff groups allocations.
@@ -170,10 +171,8 @@ pub struct DeviceDiff {
     pub device: u16,
     /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether the device is the host heap.
-    pub is_host: bool,
-    /// Whether the device is pinned host memory.
-    pub is_pinned: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// The device's requested bytes in both files.
     pub bytes: Change,
     /// The number of the device's blocks in both files.

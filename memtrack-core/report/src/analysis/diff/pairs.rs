@@ -169,8 +169,7 @@ fn build_device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, lim
     DeviceDiff {
         device: after.device,
         device_name: after.name.clone(),
-        is_host: after.is_host,
-        is_pinned: after.is_pinned,
+        kind: after.kind,
         bytes: Change { before: before.bytes, after: after.bytes },
         blocks: Change { before: before.blocks, after: after.blocks },
         rows,

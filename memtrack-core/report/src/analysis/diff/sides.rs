@@ -9,7 +9,7 @@ use crate::analysis::ownership::Rules;
 use crate::analysis::top::{By, StackLine, TopOptions, TopReport, TopRow, top_with};
 use crate::analysis::trim::is_internal;
 use memtrack_model::Frame;
-use memtrack_model::event::DeviceId;
+use memtrack_model::event::{DeviceId, DeviceKind};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
@@ -41,10 +41,8 @@ pub struct SideDevice {
     pub device: u16,
     /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
-    /// Whether the device is the host heap.
-    pub is_host: bool,
-    /// Whether the device is pinned host memory.
-    pub is_pinned: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// The total number of requested bytes.
     pub bytes: Amount,
     /// The total number of blocks.
@@ -207,8 +205,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, functions: &mut Functions) 
     SideDevice {
         device: report.device,
         name: report.device_name,
-        is_host: report.is_host,
-        is_pinned: report.is_pinned,
+        kind: report.kind,
         bytes,
         blocks,
         dropped: report.statistics.dropped,

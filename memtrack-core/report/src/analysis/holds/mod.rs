@@ -31,7 +31,7 @@ use super::reserved::has_reserved_bytes;
 use groups::Groups;
 pub use json::{GrownAnswer, HolderAnswer, OtherAnswer, WhoHoldsAnswer};
 use memtrack_model::answer::DeviceAnswer;
-use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::event::{Action, DeviceId, DeviceKind};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::{Frame, OutOfMemory};
 use memtrack_symbols::Symbolizer;
@@ -342,10 +342,12 @@ impl WhoHolds {
         // the heap.
         let ran_out =
             |device| query.at == HeldAt::OutOfMemory && Moment::last_oom(snapshot, device).is_some();
-        let is_heap = |device| snapshot.is_heap(device);
-        held.sort_by_key(|&(device, bytes)| {
-            (!ran_out(device), is_heap(device), snapshot.is_pinned(device), std::cmp::Reverse(bytes))
-        });
+        let scarcity = |device| match snapshot.device_kind(device) {
+            DeviceKind::Device => 0,
+            DeviceKind::Pinned => 1,
+            DeviceKind::Mapped | DeviceKind::Host => 2,
+        };
+        held.sort_by_key(|&(device, bytes)| (!ran_out(device), scarcity(device), std::cmp::Reverse(bytes)));
         let (first, rest) = held.split_first()?;
         let mut all = Self::of(snapshot, symbols, first.0, query)?;
         let mut rest: Vec<_> = rest.iter().filter(|(_, bytes)| *bytes > 0).collect();
@@ -392,8 +394,7 @@ fn ran_out(snapshot: &Snapshot) -> bool {
 }
 
 fn device_to_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
-    let (is_heap, is_pinned) = (snapshot.is_heap(device), snapshot.is_pinned(device));
-    DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
+    DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), snapshot.device_kind(device))
 }
 
 /// Returns the recorder's count of the memory that is held at the end, for a recording whose small blocks were sampled.

@@ -51,7 +51,7 @@ impl Cached {
         moment: &HeldMoment,
         held_bytes: u64,
     ) -> Option<Self> {
-        if snapshot.is_heap(device) {
+        if !snapshot.device_kind(device).has_segments() {
             return None;
         }
         let mut cached = Self::default();
@@ -108,7 +108,7 @@ impl Cached {
 #[non_exhaustive]
 pub struct Untracked {
     /// The untracked bytes. For a device, these are the bytes that the driver reports as in use but that are neither
-    /// recorded nor cached. For a heap, this is the process's resident memory minus all recorded blocks. It is a lower
+    /// recorded nor cached. For a heap, this is the process's resident memory minus all recorded blocks, mapped ones included. It is a lower
     /// bound because blocks need not be resident.
     pub bytes: u64,
     /// All bytes in use on the device; for a heap, all resident bytes of the process.
@@ -129,7 +129,9 @@ impl Untracked {
         if snapshot.is_heap(device) {
             let counts = snapshot.exact_counts(device).filter(|_| moment.is_end)?;
             let used_bytes = counts.reserved_bytes;
-            let bytes = used_bytes.saturating_sub(held.high.ceil() as u64);
+            let mapped = snapshot.blocks.iter().filter(|block| block.device == DeviceId::MAPPED);
+            let mapped: u64 = mapped.fold(0, |sum, block| sum.saturating_add(block.size_bytes));
+            let bytes = used_bytes.saturating_sub(held.high.ceil() as u64).saturating_sub(mapped);
             return (bytes > 0).then_some(Self { bytes, used_bytes, is_resident: true });
         }
         // A reading taken before most of the memory was allocated does not apply to this moment.

@@ -271,7 +271,7 @@ impl LeakReport {
 
 fn device_to_answer(device: &DeviceLeaks) -> DeviceLeaksAnswer {
     DeviceLeaksAnswer {
-        device: DeviceAnswer::new(device.device, &device.device_name, device.is_host, device.is_pinned),
+        device: DeviceAnswer::new(device.device, &device.device_name, device.kind),
         blind: device.blind.clone(),
         leaks: device.leaks.iter().map(leak_to_answer).collect(),
         leaks_in_all: device.leaks_in_all,

@@ -32,7 +32,7 @@ use super::estimate::Estimate;
 use super::framework_operators::Patterns;
 use super::ownership::Rules;
 use super::top::{By, TopRow};
-use memtrack_model::event::DeviceId;
+use memtrack_model::event::{DeviceId, DeviceKind};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 
@@ -218,10 +218,8 @@ pub struct DeviceLeaks {
     pub device: u16,
     /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether the device is the host heap.
-    pub is_host: bool,
-    /// Whether the device is pinned host memory.
-    pub is_pinned: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// The reason why the device's leaks cannot be determined; `None` if they can.
     pub blind: Option<String>,
     /// The leaks, with the largest first, up to [`LeakOptions::limit`].

@@ -28,7 +28,7 @@ pub(super) fn no_step_has_ended(
     device: DeviceId,
     lifetimes: &[Lifetime],
 ) -> bool {
-    if snapshot.is_heap(device) || snapshot.is_pinned(device) {
+    if !snapshot.device_kind(device).is_accelerator() {
         return false;
     }
     let mut phases = PhaseCache::of(snapshot);

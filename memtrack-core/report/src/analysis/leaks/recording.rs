@@ -313,8 +313,7 @@ fn find_device_leaks(
     DeviceLeaks {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
-        is_host: snapshot.is_heap(device),
-        is_pinned: snapshot.is_pinned(device),
+        kind: snapshot.device_kind(device),
         blind,
         leaks: judged.leaks,
         leaks_in_all: judged.leaks_in_all,

@@ -11,7 +11,7 @@ use crate::analysis::lifetimes::{is_estimate, lifetimes};
 use crate::analysis::top::rows::{KnownTotals, Sorter};
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
-use memtrack_model::event::{DeviceId, StackId};
+use memtrack_model::event::{DeviceId, DeviceKind, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_symbols::Symbolizer;
@@ -81,8 +81,7 @@ pub struct ReducedSnapshot {
 struct ReducedDevice {
     device: u16,
     name: String,
-    is_host: bool,
-    is_pinned: bool,
+    kind: DeviceKind,
     blocks: Vec<ReducedBlock>,
     groups: Vec<(GroupKey, TopRow)>,
     suppressed: BlockSums,
@@ -216,8 +215,7 @@ fn reduce_device(
     ReducedDevice {
         device: snapshot.ordinal(device),
         name: snapshot.device_name(device),
-        is_host: snapshot.is_heap(device),
-        is_pinned: snapshot.is_pinned(device),
+        kind: snapshot.device_kind(device),
         blocks,
         groups: sorter.rows_by_index(&precision, &KnownTotals::UNKNOWN).into_iter().map(keyed).collect(),
         suppressed,
@@ -414,8 +412,7 @@ fn find_device_leaks(snaps: &[ReducedSnapshot], name: &str, options: &LeakOption
     DeviceLeaks {
         device: newest.device,
         device_name: newest.name.clone(),
-        is_host: newest.is_host,
-        is_pinned: newest.is_pinned,
+        kind: newest.kind,
         blind: is_empty.then(|| "none of the snapshots has live memory of it".into()),
         leaks: judged.leaks,
         leaks_in_all: judged.leaks_in_all,

@@ -91,7 +91,7 @@ fn device_to_flame(device: &LiveStacks) -> FlameDevice {
     // Stacks with equal bytes keep the order in which they first appeared.
     stacks.sort_by_key(|stack| Reverse(stack.requested_bytes));
     FlameDevice {
-        device: DeviceAnswer::new(device.device, &device.name, device.is_host, device.is_pinned),
+        device: DeviceAnswer::new(device.device, &device.name, device.kind),
         at: device.at.name(),
         seconds: device.seconds,
         seconds_since: device.since.name(),

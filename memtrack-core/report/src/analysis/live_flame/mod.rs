@@ -23,7 +23,7 @@ use super::peak::Peak;
 use super::top::frames::is_python;
 use super::top::rows::{NO_STACK, OLDER_BLOCKS};
 use memtrack_model::Frame;
-use memtrack_model::event::DeviceId;
+use memtrack_model::event::{DeviceId, DeviceKind};
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::{capitalised, human_bytes, human_count, printable};
 use memtrack_symbols::Symbolizer;
@@ -44,8 +44,7 @@ pub struct LiveFlame {
 struct LiveStacks {
     device: u16,
     name: String,
-    is_host: bool,
-    is_pinned: bool,
+    kind: DeviceKind,
     at: Moment,
     /// The number of the event that the moment follows; `None` before the first event and at the end.
     event: Option<usize>,
@@ -263,8 +262,7 @@ impl LiveStacks {
         Self {
             device: snapshot.ordinal(device),
             name: snapshot.device_name(device),
-            is_host: snapshot.is_heap(device),
-            is_pinned: snapshot.is_pinned(device),
+            kind: snapshot.device_kind(device),
             at,
             event: row.filter(|_| at != Moment::End).map(|row| Moment::events_before(snapshot, device, row)),
             seconds: if at == Moment::End { last() } else { row.and_then(|row| snapshot.seconds_at(row)) },

@@ -187,9 +187,8 @@ impl Processes {
 
 impl DeviceMemory {
     fn answer(&self) -> DeviceMemoryAnswer {
-        let is_host = self.device.is_host();
         DeviceMemoryAnswer {
-            device: DeviceAnswer::new(self.ordinal, &self.name, is_host, self.device.is_pinned()),
+            device: DeviceAnswer::new(self.ordinal, &self.name, self.device.kind()),
             peak_bytes: self.peak_bytes,
             peak_bytes_error: self.peak_error.answer(),
             peak_seconds: self.peak_seconds,

@@ -3,6 +3,7 @@
 
 use super::name::RankName;
 use crate::analysis::estimate::Estimate;
+use memtrack_model::event::DeviceKind;
 use memtrack_model::snapshot::Since;
 
 /// A rank's snapshot or recording, as reduced by [`RankDigest::of`](super::RankDigest::of).
@@ -46,10 +47,8 @@ pub struct DeviceDigest {
     pub device: u16,
     /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
-    /// Whether the device is the host heap.
-    pub is_host: bool,
-    /// Whether the device is pinned host memory.
-    pub is_pinned: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// The number of the device's events in the file.
     pub events: u64,
     /// The number of older events that did not fit in the recorder's ring.

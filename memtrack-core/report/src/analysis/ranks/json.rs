@@ -272,9 +272,9 @@ impl Ranks {
 
     fn memory_to_answer(&self, memory: &RanksMemory) -> RanksMemoryAnswer {
         RanksMemoryAnswer {
-            device: match (memory.is_host, memory.is_pinned, &*memory.name) {
-                (false, false, "device") => DeviceAnswer { name: "device".into(), ..DeviceAnswer::default() },
-                (_, _, name) => DeviceAnswer::from_name(name),
+            device: match &*memory.name {
+                "device" => DeviceAnswer { name: "device".into(), ..DeviceAnswer::default() },
+                name => DeviceAnswer::from_name(name),
             },
             members: memory.members.iter().map(|&(place, _)| place).collect(),
             measures: memory
@@ -331,7 +331,7 @@ fn rank_to_answer(rank: &RankDigest) -> RankAnswer {
 
 fn device_to_answer(device: &DeviceDigest) -> RankMemoryAnswer {
     RankMemoryAnswer {
-        device: DeviceAnswer::new(device.device, &device.name, device.is_host, device.is_pinned),
+        device: DeviceAnswer::new(device.device, &device.name, device.kind),
         peak: moment_to_answer(&device.peak),
         reserved: device.reserved.as_ref().map(moment_to_answer),
         waste_bytes: device.waste_bytes(),

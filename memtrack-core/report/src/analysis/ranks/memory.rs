@@ -5,6 +5,7 @@ use super::rule::{Distribution, MIN_RANKS};
 use super::skew::Skew;
 use super::why::{Difference, find_differences};
 use crate::analysis::estimate::Estimate;
+use memtrack_model::event::DeviceKind;
 use std::collections::BTreeSet;
 
 /// A measure that is compared between ranks.
@@ -74,10 +75,8 @@ pub struct RanksMemory {
     /// The name of the memory: `device 0`, `host heap` or `pinned host memory`; or just `device` if each rank has one
     /// device but the numbers differ.
     pub name: String,
-    /// Whether the memory is the host heap.
-    pub is_host: bool,
-    /// Whether the memory is pinned host memory.
-    pub is_pinned: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// The ranks that have this memory, as indices into [`Ranks::ranks`](super::Ranks::ranks), each with the index of
     /// its device.
     pub members: Vec<(usize, usize)>,
@@ -141,17 +140,14 @@ fn device_kinds(ranks: &[RankDigest]) -> Vec<Kind> {
             || Measure::Reserved.of(device).is_some_and(|bytes| bytes > 0)
             || !device.out_of_memory.is_empty()
     };
-    let is_accelerator = |device: &DeviceDigest| !device.is_host && !device.is_pinned;
+    let is_accelerator = |device: &DeviceDigest| device.kind.is_accelerator();
     let one_each = ranks
         .iter()
         .all(|rank| rank.devices.iter().filter(|device| is_accelerator(device) && used(device)).count() <= 1);
-    let mut names: BTreeSet<(u8, u16, &str)> = BTreeSet::new();
+    let mut names: BTreeSet<(DeviceKind, u16, &str)> = BTreeSet::new();
     for device in ranks.iter().flat_map(|rank| &rank.devices).filter(|device| used(device)) {
-        names.insert(match (device.is_host, device.is_pinned) {
-            (true, _) => (2, 0, "host heap"),
-            (_, true) => (1, 0, "pinned host memory"),
-            _ => (0, device.device, &device.name),
-        });
+        let number = if is_accelerator(device) { device.device } else { 0 };
+        names.insert((device.kind, number, &device.name));
     }
     let members = |belongs: &dyn Fn(&DeviceDigest) -> bool| -> Vec<(usize, usize)> {
         let of_rank = |(place, rank): (usize, &RankDigest)| {
@@ -159,13 +155,13 @@ fn device_kinds(ranks: &[RankDigest]) -> Vec<Kind> {
         };
         ranks.iter().enumerate().filter_map(of_rank).collect()
     };
-    let accelerators = names.iter().filter(|(sort, ..)| *sort == 0).count();
+    let accelerators = names.iter().filter(|(kind, ..)| kind.is_accelerator()).count();
     let mut kinds = Vec::new();
     if one_each && accelerators > 1 {
         kinds.push(Kind { name: "device".into(), members: members(&is_accelerator) });
     }
-    for &(sort, _, name) in &names {
-        if !(sort == 0 && one_each && accelerators > 1) {
+    for &(kind, _, name) in &names {
+        if !(kind.is_accelerator() && one_each && accelerators > 1) {
             kinds.push(Kind { name: name.to_owned(), members: members(&|device| device.name == name) });
         }
     }
@@ -201,12 +197,10 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     let order: Vec<u128> = outliers.iter().map(|one| furthest(one.rank, &outliers)).collect();
     let mut with_order: Vec<(u128, Outlier)> = order.into_iter().zip(outliers).collect();
     with_order.sort_by_key(|(furthest, one)| (std::cmp::Reverse(*furthest), one.rank, one.measure));
-    let (is_host, is_pinned) =
-        members.first().map_or((false, false), |member| (device(member).is_host, device(member).is_pinned));
+    let of_memory = members.first().map_or(DeviceKind::Device, |member| device(member).kind);
     RanksMemory {
         name,
-        is_host,
-        is_pinned,
+        kind: of_memory,
         distributions,
         outliers: with_order.into_iter().map(|(_, one)| one).collect(),
         cannot_tell: undetermined_reason(members.len()),

@@ -223,8 +223,7 @@ fn reduce_device(
     DeviceDigest {
         device: snapshot.ordinal(device),
         name: snapshot.device_name(device),
-        is_host: snapshot.is_heap(device),
-        is_pinned: snapshot.is_pinned(device),
+        kind: snapshot.device_kind(device),
         events: snapshot.events.rows_of(device).count() as u64,
         dropped: counts.map_or(0, |counts| counts.dropped),
         peak,

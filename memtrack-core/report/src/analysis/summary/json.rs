@@ -249,7 +249,7 @@ impl DeviceSummary {
         let is_recording = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool_to_answer).collect();
         DeviceSummaryAnswer {
-            device: DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned),
+            device: DeviceAnswer::new(self.device, &self.device_name, self.kind),
             complete: self.complete,
             look_first: self.look_first(),
             peak: SummaryPeakAnswer {

@@ -21,7 +21,7 @@ pub use driver_moments::DriverMoment;
 #[doc(hidden)]
 pub use driver_moments::memory_in_use_text;
 pub use json::{DeviceSummaryAnswer, DriverAnswer, OutOfMemoryAnswer, PoolAnswer, SummaryPeakAnswer};
-use memtrack_model::event::{Action, DeviceId};
+use memtrack_model::event::{Action, DeviceId, DeviceKind};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
@@ -38,15 +38,13 @@ pub struct DeviceSummary {
     pub device: u16,
     /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether the device is the host heap.
-    pub is_host: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// Whether the file contains the memory that an allocator reserved for the device. If not, numbers about segments
     /// are meaningless.
     pub has_reserved_bytes: bool,
     /// Whether the file contains the memory that is held at the end; PyTorch's files may contain only events.
     pub has_held_bytes: bool,
-    /// Whether the device is pinned host memory.
-    pub is_pinned: bool,
     /// Whether the recording is complete. If not, the true peaks and the memory held at the end are at least as large
     /// as these numbers.
     pub complete: bool,
@@ -300,10 +298,9 @@ fn summarize_device(
     DeviceSummary {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
-        is_host: is_heap,
+        kind: snapshot.device_kind(device),
         has_reserved_bytes: has_reserved_bytes(snapshot, device),
         has_held_bytes: has_held_bytes(snapshot, device),
-        is_pinned: snapshot.is_pinned(device),
         complete,
         counted: counted_at_end(snapshot, device, &lifetimes),
         net: held_net,

@@ -252,7 +252,7 @@ impl DeviceSummary {
         for (place, folded) in folded_notes(self.folded_scopes, &self.folded).into_iter().enumerate() {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
-        if self.is_host && (self.held.estimated || self.peak.estimated) {
+        if self.kind.is_host() && (self.held.estimated || self.peak.estimated) {
             let text = "small blocks were sampled: ± and < hold with 95 % confidence";
             line("", text.to_owned())?;
         }

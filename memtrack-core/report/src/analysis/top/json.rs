@@ -241,7 +241,7 @@ impl TopReport {
 
     /// Returns the device for JSON.
     pub(in crate::analysis) fn device_answer(&self) -> DeviceAnswer {
-        DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned)
+        DeviceAnswer::new(self.device, &self.device_name, self.kind)
     }
 
     /// Returns the rows for JSON.

@@ -35,7 +35,7 @@ use super::moment::Moment;
 use super::ownership::{Rules, StackOwner};
 use super::peak::Peak;
 use memtrack_model::Frame;
-use memtrack_model::event::DeviceId;
+use memtrack_model::event::{DeviceId, DeviceKind};
 use memtrack_model::snapshot::{DeviceStatistics, Folded, Sampling, Snapshot};
 use memtrack_symbols::Symbolizer;
 
@@ -335,10 +335,8 @@ pub struct TopReport {
     pub device: u16,
     /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether the device is the host heap.
-    pub is_host: bool,
-    /// Whether the device is pinned host memory.
-    pub is_pinned: bool,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
     /// The key by which memory is grouped into rows.
     pub by: By,
     /// The moment at which live blocks are counted; `None` if all allocations are counted.

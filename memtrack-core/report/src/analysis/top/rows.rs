@@ -738,8 +738,7 @@ pub(super) fn rank(
     TopReport {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
-        is_host: snapshot.is_heap(device),
-        is_pinned: snapshot.is_pinned(device),
+        kind: snapshot.device_kind(device),
         by,
         at: options.at,
         missing_stacks: missing_stacks(snapshot, device).filter(|_| !options.for_matching),

@@ -2,6 +2,7 @@ use super::*;
 use crate::analysis::ranks::name::RankName;
 use crate::analysis::ranks::{DeviceDigest, EndDigest, MomentDigest, RankDigest, StepDigest, Timeline};
 use crate::analysis::top::By;
+use memtrack_model::event::DeviceKind;
 use memtrack_model::snapshot::Since;
 
 const MIB: u64 = 1 << 20;
@@ -51,8 +52,7 @@ impl Rank {
         let device = DeviceDigest {
             device: 0,
             name: "device 0".into(),
-            is_host: false,
-            is_pinned: false,
+            kind: DeviceKind::Device,
             events: 1,
             dropped: 0,
             peak,
