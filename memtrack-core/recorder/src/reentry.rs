@@ -11,6 +11,8 @@ use std::ptr;
 /// look-up, and a call in a shared library.
 struct ThreadData {
     depth: Cell<u32>,
+    /// Whether the thread is in a call that an allocator may make while it holds its locks.
+    is_mapping: Cell<bool>,
     /// The state that [`current_thread`](crate::events) keeps for the thread; null if there is none.
     state: Cell<*const ThreadState>,
     /// Equal to `state` while the depth is 0, otherwise null, so that blocks that are only counted need one load.
@@ -19,7 +21,12 @@ struct ThreadData {
 
 thread_local! {
     static THREAD: ThreadData = const {
-        ThreadData { depth: Cell::new(0), state: Cell::new(ptr::null()), state_outside: Cell::new(ptr::null()) }
+        ThreadData {
+            depth: Cell::new(0),
+            is_mapping: Cell::new(false),
+            state: Cell::new(ptr::null()),
+            state_outside: Cell::new(ptr::null()),
+        }
     };
 }
 
@@ -49,6 +56,22 @@ pub(crate) fn set_state(state: *const ThreadState) {
         thread.state.set(state);
         thread.set_depth(thread.depth.get());
     });
+}
+
+/// Runs `act` in a call that an allocator may make while it holds its locks, such as `mmap`.
+#[cfg(target_os = "linux")]
+#[inline]
+pub(crate) fn in_mapping<R>(act: impl FnOnce() -> R) -> R {
+    THREAD.with(|thread| thread.is_mapping.set(true));
+    let result = act();
+    THREAD.with(|thread| thread.is_mapping.set(false));
+    result
+}
+
+/// Returns whether the program's allocator must not be called, because the calling thread may hold its locks.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_mapping() -> bool {
+    THREAD.with(|thread| thread.is_mapping.get())
 }
 
 /// A guard that marks the thread as inside memtrack: its allocations are not recorded.

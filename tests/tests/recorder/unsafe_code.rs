@@ -68,7 +68,7 @@ const FILES: [(&str, &str, &str); 27] = [
     ("memtrack-core/recorder/src/stack", "separate_stack", "a naked switch of stacks"),
     (
         "memtrack-core/recorder/src/stack/capture",
-        "bounds foreign frame_pointers registers slow",
+        "bounds foreign frame_pointers mappings registers slow",
         "registers, the words of stacks",
     ),
     ("memtrack-core/recorder/src/stack/capture/unwind_tables", "loader mod sections", "the loader's memory"),

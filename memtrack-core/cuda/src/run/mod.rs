@@ -16,7 +16,9 @@ mod unhooked;
 
 use super::hook;
 use memtrack_recorder::environment;
-use memtrack_recorder::recorder::{Options, driver_readings, session, set_internal_code, with_room};
+use memtrack_recorder::recorder::{
+    Options, driver_readings, key_of_thread_end, session, set_internal_code, with_room,
+};
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::{binary_at, loaded_modules};
 use memtrack_recorder::{reentry, shared_memory};
@@ -45,6 +47,7 @@ pub fn on_library_load() {
     unhooked::prepare();
     census::prepare();
     if wants_heap() {
+        key_of_thread_end();
         // Recording starts even if the hook is not in place, because heap calls do not pass through the hook.
         REQUESTED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);

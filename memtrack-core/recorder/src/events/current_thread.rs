@@ -274,23 +274,32 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// Registers [`on_thread_end`] to be called with `state` when the calling thread ends. If no pthread key is left,
 /// states are not reused, and eventually threads have to share them.
 fn register_thread_end(state: &'static ThreadState) {
-    let mut key = KEY.load(Ordering::Acquire);
-    // SAFETY: the functions access only the key that is passed to them or was just created.
+    if let Some(key) = key_of_thread_end() {
+        // SAFETY: the key was created here.
+        unsafe { libc::pthread_setspecific(key, std::ptr::from_ref(state).cast()) };
+    }
+}
+
+/// Returns the pthread key, which the first call creates; `None` if none is left. Called early, because the C library needs
+/// no memory for the values of the first keys of a process.
+pub fn key_of_thread_end() -> Option<libc::pthread_key_t> {
+    let key = KEY.load(Ordering::Acquire);
+    if key != 0 {
+        return Some(key - 1);
+    }
+    // SAFETY: the functions access only the key that was just created.
     unsafe {
-        if key == 0 {
-            let mut new: libc::pthread_key_t = 0;
-            if libc::pthread_key_create(&mut new, Some(on_thread_end)) != 0 {
-                return;
-            }
-            match KEY.compare_exchange(0, new + 1, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => key = new + 1,
-                Err(other) => {
-                    libc::pthread_key_delete(new);
-                    key = other;
-                }
+        let mut new: libc::pthread_key_t = 0;
+        if libc::pthread_key_create(&mut new, Some(on_thread_end)) != 0 {
+            return None;
+        }
+        match KEY.compare_exchange(0, new + 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Some(new),
+            Err(other) => {
+                libc::pthread_key_delete(new);
+                Some(other - 1)
             }
         }
-        libc::pthread_setspecific(key - 1, std::ptr::from_ref(state).cast());
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) use clock::{counter_kind, set_counter_kind};
 pub use clock::{ns_per_tick, ticks};
 pub use collect::{meta_of_process, statistics_of};
 pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
-pub use current_thread::{note_scope_change, with_room};
+pub use current_thread::{key_of_thread_end, note_scope_change, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
 pub use marks::mark;

@@ -20,6 +20,7 @@ mod regions;
 pub(crate) use regions::MAX_BYTES;
 
 use crate::events::{ForkCell, Hook, HookContext};
+use crate::reentry;
 use crate::shared_memory::{Counter, add_to_level, count};
 use kind::Kind;
 use memtrack_model::event::{Action, DeviceId, EventFlags, ScopeId, StackId, StreamId};
@@ -172,8 +173,12 @@ pub fn moved_break(old: u64, new: u64) {
 }
 
 /// Enters a hook, unless the caller is the allocator whose blocks are recorded as the heap.
+///
+/// An allocator may map memory while it holds its locks, so nothing here may call the program's allocator. Apart from
+/// entering a thread's first hook, hooks never do.
+#[inline(always)]
 fn enter() -> Option<Hook> {
-    let hook = Hook::enter()?;
+    let hook = reentry::in_mapping(Hook::enter)?;
     let [start, end] = ALLOCATOR_CODE.each_ref().map(|limit| limit.load(Ordering::Relaxed));
     let is_allocators =
         end != 0 && hook.innermost_address().is_some_and(|caller| (start..end).contains(&caller));

@@ -1,6 +1,9 @@
 //! The bounds of a thread's stack, so that a walk never reads outside it.
 #![allow(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+use super::mappings;
+
 /// The address range `low..high` of a thread's stack, which is empty if the system does not provide it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackBounds {
@@ -8,11 +11,30 @@ pub(crate) struct StackBounds {
     high: u64,
 }
 
+/// Returns whether the calling thread is the process's first one.
+#[cfg(target_os = "linux")]
+fn is_main_thread() -> bool {
+    // SAFETY: both calls only return numbers.
+    unsafe { libc::syscall(libc::SYS_gettid) == libc::syscall(libc::SYS_getpid) }
+}
+
+/// Returns the limit of the main thread's stack, in bytes; `None` if there is none.
+#[cfg(target_os = "linux")]
+fn stack_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call writes to the local variable.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
+    Some(limit.rlim_cur).filter(|&bytes| is_known && bytes != libc::RLIM_INFINITY)
+}
+
 impl StackBounds {
-    /// Queries the bounds of the calling thread's stack. For the main thread, glibc reads `/proc/self/maps`, which
-    /// takes tens of microseconds, so this is called once per thread.
+    /// Queries the bounds of the calling thread's stack, once per thread. The C library is asked, except about the main thread,
+    /// and if the thread may hold locks of the program's allocator, which the C library's function would call.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_this_thread() -> Self {
+        if is_main_thread() || crate::reentry::is_mapping() {
+            return Self::from_list_of_mappings().unwrap_or(Self { low: 0, high: 0 });
+        }
         let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
         let mut low: *mut libc::c_void = std::ptr::null_mut();
         let mut size: libc::size_t = 0;
@@ -29,6 +51,25 @@ impl StackBounds {
             }
         }
         Self { low: low as u64, high: low as u64 + size as u64 }
+    }
+
+    /// Finds the mapping that contains the stack in the system's list, without allocating memory. `None` if there is no such
+    /// list.
+    #[cfg(target_os = "linux")]
+    fn from_list_of_mappings() -> Option<Self> {
+        if is_main_thread() {
+            // SAFETY: the call returns a number from memory that the system prepared.
+            let inside = unsafe { libc::getauxval(libc::AT_RANDOM) };
+            let (below, mapping) = mappings::around(inside)?;
+            // The mapping grows as the stack does, at most up to its limit and to the mapping below.
+            let grown = stack_limit().map_or(0, |limit| mapping.end.saturating_sub(limit));
+            return Some(Self { low: below.max(grown).min(mapping.start), high: mapping.end });
+        }
+        // The C library puts a thread's control block at the end of the thread's stack.
+        // SAFETY: the call returns the address of that block.
+        let high = unsafe { libc::pthread_self() } as u64;
+        let (_, mapping) = mappings::around(high)?;
+        Some(Self { low: mapping.start, high })
     }
 
     /// Returns empty bounds. The bounds are unknown on other systems, so no stack is read.

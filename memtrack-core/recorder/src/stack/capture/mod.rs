@@ -14,6 +14,8 @@ mod bounds;
 mod foreign;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod frame_pointers;
+#[cfg(target_os = "linux")]
+mod mappings;
 mod registers;
 mod slow;
 #[cfg(test)]
