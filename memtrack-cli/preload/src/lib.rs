@@ -21,6 +21,9 @@ mod mapped;
 mod next_function;
 
 #[cfg(target_os = "linux")]
+mod pages;
+
+#[cfg(target_os = "linux")]
 mod private_heap;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

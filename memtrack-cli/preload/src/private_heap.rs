@@ -2,6 +2,7 @@
 //! the middle of a change when the recorder runs, for example in a signal handler that ends the process, or when the
 //! program's allocator itself makes a recorded call. In that case, an allocation from the program's heap would deadlock.
 
+use super::pages::Pages;
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// An allocator over pages from the kernel, behind a single lock. One lock is enough because the recorder seldom
 /// allocates.
 pub(super) struct PrivateHeap {
-    pages: UnsafeCell<Dlmalloc>,
+    pages: UnsafeCell<Dlmalloc<Pages>>,
     lock: Lock,
 }
 
@@ -20,10 +21,13 @@ unsafe impl Sync for PrivateHeap {}
 
 impl PrivateHeap {
     pub(super) const fn new() -> Self {
-        Self { pages: UnsafeCell::new(Dlmalloc::new()), lock: Lock(AtomicU32::new(FREE)) }
+        Self {
+            pages: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages::new())),
+            lock: Lock(AtomicU32::new(FREE)),
+        }
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Dlmalloc) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut Dlmalloc<Pages>) -> R) -> R {
         // This is set before locking, because a signal may arrive at any point.
         IN_ALLOCATOR.set(true);
         self.lock.acquire();
