@@ -235,8 +235,11 @@ pub fn stderr_text(output: &Output) -> String {
 /// Counts the lines on standard error, except those that list the holders of memory.
 pub fn count_stderr_lines(output: &Output) -> usize {
     let text = stderr_text(output);
-    let of_holders =
-        |line: &&str| line.starts_with("memtrack: who holds ") || line.starts_with("memtrack:   ");
+    let of_holders = |line: &&str| {
+        ["memtrack: who holds ", "memtrack:   ", "memtrack: the process: "]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
     text.lines().filter(|line| !of_holders(line)).count()
 }
 

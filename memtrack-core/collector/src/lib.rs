@@ -5,6 +5,7 @@
 //! killed program still exists at that point, so nothing that a hook has written is lost.
 //!
 //! - `process`: one recorded process: its tables, and the events that are drained from its pages
+//! - `on_demand`: memory that a process maps and that no call shows
 //! - `recording`: the file of the run, in several parts if its size is limited
 //! - `snapshot`: snapshots of a program that is still running
 //! - `system`: the system's information about a process
@@ -16,6 +17,7 @@
 //! This package is part of `memtrack-core`; only the command uses it.
 #![cfg(target_os = "linux")]
 
+mod on_demand;
 mod process;
 mod recording;
 mod snapshot;

@@ -1,6 +1,7 @@
 //! One recorded process: the tables that its events refer to, and its part of the run's file.
 
 use crate::Settings;
+use crate::on_demand::OnDemand;
 use crate::recording::RunFile;
 use crate::system::SystemProcess;
 use memtrack_model::OutOfMemory;
@@ -45,6 +46,7 @@ pub(crate) struct Process {
     seen_ticks: u64,
     /// The time at which the end of the process was noticed, in ticks; 0 before then.
     ended_ticks: u64,
+    on_demand: OnDemand,
     resident_bytes: u64,
     max_resident_bytes: u64,
     max_anonymous_bytes: u64,
@@ -129,6 +131,7 @@ impl Process {
             held_bytes: 0,
             seen_ticks: view.clock.0,
             ended_ticks: 0,
+            on_demand: OnDemand::default(),
             resident_bytes: 0,
             max_resident_bytes: 0,
             max_anonymous_bytes: 0,
@@ -210,7 +213,8 @@ impl Process {
             // After a failed write, nothing more is written, so the rows are dropped.
             self.rows = Rows::default();
         }
-        if pages.is_empty() && is_waiting || self.has_failed {
+        let on_demand = if self.has_failed { Vec::new() } else { self.on_demand.read(self.pid, ticks()) };
+        if pages.is_empty() && on_demand.is_empty() && is_waiting || self.has_failed {
             return !pages.is_empty();
         }
         // This puts the pages of each thread in order.
@@ -218,8 +222,10 @@ impl Process {
         let mut events: Vec<Event> = pages.into_iter().flat_map(|EventPage { events }| events).collect();
         for event in &events {
             *self.events.entry(event.device).or_default() += 1;
-            self.add_held(event);
         }
+        self.on_demand.apply(&mut events);
+        events.extend(on_demand);
+        events.iter().for_each(|event| self.add_held(event));
         let has_events = !events.is_empty();
         let written = self.write(&mut events, view, file);
         self.note_failure(written);
@@ -412,8 +418,8 @@ impl Process {
             max_reserved_bytes: counter(Counter::MaxReservedAddressBytes),
             file_bytes: counter(Counter::MappedFileBytes),
             max_file_bytes: counter(Counter::MaxMappedFileBytes),
-            returned_bytes: counter(Counter::ReturnedBytes),
-            max_returned_bytes: counter(Counter::MaxReturnedBytes),
+            on_demand_bytes: self.on_demand.address_bytes(),
+            max_on_demand_bytes: self.on_demand.max_address_bytes(),
         });
         let address_space = address_space.filter(|_| options.host_heap);
         End { driver, sampling, counted_peak, address_space, folded, scope_sums, devices }
@@ -424,7 +430,16 @@ impl Process {
             let read = self.events.get(&device_of(slot)).copied().unwrap_or(0);
             statistics_of(slot, sums, read, self.resident_bytes)
         };
-        sums.iter().enumerate().filter_map(of_slot).collect()
+        let mut devices: Vec<DeviceStatistics> = sums.iter().enumerate().filter_map(of_slot).collect();
+        let more = self.on_demand.sums();
+        if let Some(mapped) = devices.iter_mut().find(|counts| counts.device == DeviceId::MAPPED) {
+            mapped.allocated_bytes += more.allocated_bytes;
+            mapped.freed_bytes += more.freed_bytes;
+            mapped.allocations += more.allocations;
+            mapped.frees += more.frees;
+            mapped.recorded += more.allocations + more.frees;
+        }
+        devices
     }
 
     pub(crate) fn take_messages(&mut self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! `memtrack run --host`: memory that a program maps itself, by line, at the peak and at the end.
 
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
 use memtrack_tests::memtrack;
 use memtrack_tests::run::{Bench, bytes, compile_c, load, stderr_text};
 use serde_json::Value;
@@ -60,7 +61,7 @@ fn mapped_memory_is_shown_by_line() {
     // The reservation without what was committed: the peak was before that.
     assert_eq!(space.max_reserved_bytes, 4096 * MIB);
     assert_eq!(space.reserved_bytes, (4096 - 4 - 3) * MIB);
-    assert_eq!((space.file_bytes, space.returned_bytes), (2 * 4096, 2 * MIB));
+    assert_eq!((space.file_bytes, space.on_demand_bytes), (2 * 4096, 2 * MIB));
 }
 
 #[test]
@@ -152,4 +153,51 @@ fn what_the_allocator_maps_for_the_heap_is_not_counted_twice() {
     let (snapshot, _) = load(&bench.path("run"));
     assert_eq!(bytes(&snapshot, DeviceId::HOST) / MIB, 20);
     assert_eq!(bytes(&snapshot, DeviceId::MAPPED), 6 * MIB);
+}
+
+/// Maps a gigabyte of which pages become memory as they are written, and gives most of another mapping back, but then writes to
+/// a part of it again.
+const ON_DEMAND: &str = r"
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int main(int count, char **arguments) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *large = mmap(0, 1ul << 30, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, -1, 0);
+    madvise(large, 1ul << 30, MADV_NOHUGEPAGE);
+    memset(large + (100 << 20), 1, 40 << 20);
+    char *kept = mmap(0, 16 << 20, PROT_READ | PROT_WRITE, flags, -1, 0);
+    madvise(kept, 16 << 20, MADV_NOHUGEPAGE);
+    memset(kept, 1, 16 << 20);
+    madvise(kept, 12 << 20, MADV_DONTNEED);
+    memset(kept, 1, 3 << 20);
+    while (access(arguments[count - 1], F_OK)) usleep(1000);
+    munmap(large, 1ul << 30);
+    return 0;
+}
+";
+
+#[test]
+fn pages_that_become_memory_on_demand_are_found() {
+    let bench = Bench::new();
+    compile_c(bench.folder.path(), ON_DEMAND, &["-o", "on_demand"]);
+    // The mapping's own pages of tables are none of its memory.
+    let held = |snapshot: &Snapshot| bytes(snapshot, DeviceId::MAPPED);
+    let output =
+        bench.run_until("run", &["--host"], &["./on_demand"], &[], |snapshot| held(snapshot) == 47 * MIB);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let (snapshot, report) = load(&bench.path("run"));
+    assert!(report.complete);
+    assert_eq!(held(&snapshot), 7 * MIB);
+    let counts = snapshot.exact_counts(DeviceId::MAPPED).expect("they were counted");
+    assert_eq!((counts.allocated_bytes - counts.freed_bytes, counts.dropped), (7 * MIB, 0));
+    let space = snapshot.address_space.expect("the heap was recorded");
+    assert_eq!(space.max_on_demand_bytes, (1 << 30) + 12 * MIB);
+    assert_eq!(space.on_demand_bytes, 12 * MIB);
+    let top = answer(&bench, &["top", "run", "--by", "line", "--at", "peak", "--device", "mapped", "--json"]);
+    let rows = top["devices"][0]["rows"].as_array().unwrap();
+    let held: Vec<u64> = rows.iter().map(|row| row["requested_bytes"].as_u64().unwrap()).collect();
+    assert!(held.contains(&(40 * MIB)), "{held:?}");
 }

@@ -11,7 +11,7 @@ pub struct AddressSpace {
     /// The highest number of resident bytes that the command saw that were not pages of files or of shared memory; 0 if it
     /// saw none.
     pub max_anonymous_bytes: u64,
-    /// The addresses that the process had mapped at the end without memory behind them (`PROT_NONE`, `MAP_NORESERVE`).
+    /// The addresses that the process had mapped at the end without memory behind them (`PROT_NONE`).
     pub reserved_bytes: u64,
     /// The highest value of [`Self::reserved_bytes`].
     pub max_reserved_bytes: u64,
@@ -19,9 +19,9 @@ pub struct AddressSpace {
     pub file_bytes: u64,
     /// The highest value of [`Self::file_bytes`].
     pub max_file_bytes: u64,
-    /// The bytes of pages that the process had given back by `madvise` at the end and that were still mapped. They are not
-    /// among the recorded blocks, but may have been in use again.
-    pub returned_bytes: u64,
-    /// The highest value of [`Self::returned_bytes`].
-    pub max_returned_bytes: u64,
+    /// The addresses at the end whose pages become memory when the process writes to them (`MAP_NORESERVE`, pages given back by
+    /// `madvise`). Those that were memory are among the recorded blocks, as the command read them from time to time.
+    pub on_demand_bytes: u64,
+    /// The highest value of [`Self::on_demand_bytes`].
+    pub max_on_demand_bytes: u64,
 }

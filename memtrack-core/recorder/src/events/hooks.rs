@@ -267,6 +267,44 @@ impl HookContext {
         self.with_room(move || self.insert_block(device, stream, address, size_bytes, flags, stack, scope));
     }
 
+    /// Records that addresses were mapped whose pages become memory on demand, with this stack and scope or with the thread's
+    /// current ones. They are in the live table, but are no block: the command finds out which pages are memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn begin_addresses(
+        self,
+        device: DeviceId,
+        address: u64,
+        size_bytes: u64,
+        origin: Option<(StackId, ScopeId)>,
+    ) {
+        self.with_room(move || {
+            let Some(slot) = slot_of(device) else { return };
+            let current = || (self.stack(settings::blocks_have_stacks()), scope::current_id());
+            let (stack, scope) = origin.unwrap_or_else(current);
+            let (stream, flags) = (StreamId::default(), EventFlags::default());
+            let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let newest = &self.thread.local().newest_ticks;
+            let InsertResult { ticks, is_tracked, .. } =
+                self.recorder.live.insert(device, address, block, newest);
+            if is_tracked {
+                let (thread, action) = (self.thread.thread_id(), Action::SegmentMap);
+                let event =
+                    Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags };
+                self.event(slot, event);
+            }
+        });
+    }
+
+    /// Records that addresses of [`Self::begin_addresses`] are about to be unmapped.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn end_addresses(self, freed: FreeInProgress) {
+        self.with_room(|| {
+            let (Some(slot), Some(block)) = (slot_of(freed.device), freed.block) else { return };
+            let event = free_event(freed.device, freed.address, freed.ticks, &block, freed.stack);
+            self.event(slot, Event { action: Action::SegmentUnmap, ..event });
+        });
+    }
+
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "a structure would go through memory, on the hot path")]
     fn insert_block(

@@ -10,8 +10,9 @@ pub(super) enum Kind {
     Memory,
     /// Addresses without memory, which become memory when they are made writable.
     Reserved,
-    /// Memory whose pages the program has given back with `madvise`. They may be in use again, which no call shows.
-    Returned,
+    /// Writable addresses whose pages become memory one by one, when the program writes to them, which no call shows: a writable
+    /// mapping with `MAP_NORESERVE`, or memory whose pages were given back with `madvise`.
+    OnDemand,
     /// A private mapping of a file that cannot be written. It becomes memory when it is made writable.
     PrivateFile,
     /// A shared mapping of a file, whose pages belong to the file.
@@ -25,9 +26,10 @@ impl Kind {
         let is_writable = protection & libc::PROT_WRITE != 0;
         let is_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let is_anonymous = flags & libc::MAP_ANONYMOUS != 0;
-        let reserves_only = !is_writable || flags & libc::MAP_NORESERVE != 0;
+        let is_on_demand = flags & libc::MAP_NORESERVE != 0;
         match (is_anonymous, is_shared) {
-            (true, _) if reserves_only => Self::Reserved,
+            (true, _) if !is_writable => Self::Reserved,
+            (true, false) if is_on_demand => Self::OnDemand,
             (true, _) => Self::Memory,
             (false, false) if is_writable => Self::Memory,
             (false, false) => Self::PrivateFile,
@@ -36,14 +38,14 @@ impl Kind {
         }
     }
 
-    /// Returns whether the range becomes memory when it is made writable.
-    pub(super) fn can_become_memory(self) -> bool {
-        matches!(self, Self::Reserved | Self::Returned | Self::PrivateFile)
+    /// Returns whether the range is recorded with its stack, because it is memory or may become memory without a call.
+    pub(super) fn is_recorded(self) -> bool {
+        matches!(self, Self::Memory | Self::OnDemand)
     }
 
-    /// Returns whether the range is memory, or was, and becomes inaccessible addresses when it is protected.
-    pub(super) fn can_be_withdrawn(self) -> bool {
-        matches!(self, Self::Memory | Self::Returned)
+    /// Returns whether the range becomes memory when it is made writable.
+    pub(super) fn can_become_memory(self) -> bool {
+        matches!(self, Self::Reserved | Self::PrivateFile)
     }
 }
 

@@ -2,13 +2,14 @@
 //! of [`DeviceId::MAPPED`]. What the C library maps for its own heap does not pass through here.
 //!
 //! **What counts?** Committed memory: private mappings that are or were writable, and shared memory (anonymous, or a file in
-//! the memory file system). Addresses that are only reserved (`PROT_NONE`, `MAP_NORESERVE`) and mapped files are added up as
-//! numbers of their own. A block ends when its pages are unmapped, made inaccessible, or given back (`madvise`). If only a part
-//! of a block ends, the rest becomes one or two new blocks with the block's stack.
+//! the memory file system). Addresses that are only reserved (`PROT_NONE`) and mapped files are added up as numbers of their
+//! own. A block ends when its pages are unmapped, made inaccessible, or given back (`madvise`). If only a part of a block ends,
+//! the rest becomes one or two new blocks with the block's stack.
 //!
-//! **Pages that are given back** come into use again when the program writes to them, which no call shows. Asking the system
-//! (`mincore`) would be a system call that the program does not make, and that its sandbox may punish. So they are a number
-//! of its own too, and become memory again only by a call (`mprotect`, or `madvise` with `MADV_POPULATE_WRITE`).
+//! **Pages on demand** (`MAP_NORESERVE`, and pages that were given back) become memory when the program writes to them, which no
+//! call shows. Asking the system here (`mincore`) would be a system call that the program does not make, and that its sandbox may
+//! punish. So the command is told of these ranges, by [`Action::SegmentMap`] and [`Action::SegmentUnmap`] of the device, and
+//! reads from outside which of their pages are memory (the collector's module `on_demand`).
 //!
 //! **Why is a call recorded before it is made if it unmaps pages?** As with a free, another thread may get the addresses as
 //! soon as the call has returned. If the call fails, the blocks are restored.
@@ -143,7 +144,7 @@ pub fn protected(address: u64, bytes: u64, protection: i32) {
         return;
     }
     let Some(hook) = enter() else { return };
-    let changes = |kind: Kind| if is_writable { kind.can_become_memory() } else { kind.can_be_withdrawn() };
+    let changes = |kind: Kind| if is_writable { kind.can_become_memory() } else { kind.is_recorded() };
     let becomes = if is_writable { Kind::Memory } else { Kind::Reserved };
     change_range(*hook, &pages(address, bytes), becomes, changes);
 }
@@ -151,15 +152,11 @@ pub fn protected(address: u64, bytes: u64, protection: i32) {
 /// Records a call of `madvise` that has succeeded.
 pub fn advised(address: u64, bytes: u64, advice: i32) {
     const DONTNEED_LOCKED: i32 = 24;
-    let (becomes, changes): (Kind, fn(Kind) -> bool) = match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE | DONTNEED_LOCKED => {
-            (Kind::Returned, |kind| kind == Kind::Memory)
-        }
-        libc::MADV_POPULATE_WRITE => (Kind::Memory, |kind| kind == Kind::Returned),
-        _ => return,
-    };
-    let Some(hook) = enter() else { return };
-    change_range(*hook, &pages(address, bytes), becomes, changes);
+    if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE | DONTNEED_LOCKED)
+        && let Some(hook) = enter()
+    {
+        change_range(*hook, &pages(address, bytes), Kind::OnDemand, |kind| kind == Kind::Memory);
+    }
 }
 
 /// Records a call of `sbrk` or `brk` that has moved the end of the data segment from `old` to `new`.
@@ -211,12 +208,14 @@ fn end_range(hook: HookContext, addresses: &Range<u64>) -> Vec<Ended> {
     })
 }
 
-/// Makes the ranges within `addresses` that `changes` selects become something else.
+/// Makes the ranges within `addresses` that `changes` selects become something else. Pages on demand keep the stack of the
+/// memory that they were.
 fn change_range(hook: HookContext, addresses: &Range<u64>, becomes: Kind, changes: impl Fn(Kind) -> bool) {
     hook.with_room(|| {
         while let Some(cut) = cut(addresses, &changes) {
-            end_cut(hook, &cut);
-            add_range(hook, cut.inside, becomes, None);
+            let ended = end_cut(hook, &cut);
+            let origin = (becomes == Kind::OnDemand).then_some((ended.stack, ended.scope));
+            add_range(hook, cut.inside, becomes, origin);
         }
     });
 }
@@ -229,16 +228,19 @@ fn cut(addresses: &Range<u64>, matches: impl Fn(Kind) -> bool) -> Option<Cut> {
 fn end_cut(hook: HookContext, cut: &Cut) -> Ended {
     let mut ended =
         Ended { kind: cut.kind, inside: cut.inside.clone(), stack: StackId::NONE, scope: ScopeId::NONE };
-    if cut.kind != Kind::Memory {
+    if !cut.kind.is_recorded() {
         change_level(cut.kind, &cut.inside, false);
         return ended;
     }
     let freed = hook.begin_free(MAPPED, cut.whole.start);
     let Some((stack, scope)) = freed.origin() else { return ended };
     (ended.stack, ended.scope) = (stack, scope);
-    hook.finish_free(freed, 0, STREAM, false);
+    match cut.kind {
+        Kind::OnDemand => hook.end_addresses(freed),
+        _ => hook.finish_free(freed, 0, STREAM, false),
+    }
     for part in cut.rest() {
-        hook.alloc_for(MAPPED, STREAM, part.start, part.end - part.start, stack, scope);
+        record_range(hook, &part, cut.kind, Some((stack, scope)));
     }
     ended
 }
@@ -256,18 +258,25 @@ fn add_range(hook: HookContext, range: Range<u64>, kind: Kind, origin: Option<(S
         return;
     }
     if !regions().insert(range.clone(), kind) {
-        count(Counter::UntrackedBlocks, u64::from(kind == Kind::Memory));
+        count(Counter::UntrackedBlocks, u64::from(kind.is_recorded()));
         return;
     }
-    let bytes = range.end - range.start;
+    if kind.is_recorded() {
+        record_range(hook, &range, kind, origin);
+    } else {
+        change_level(kind, &range, true);
+    }
+}
+
+/// Records a new range that is, or may become, memory: with the given stack and scope, or with the caller's.
+fn record_range(hook: HookContext, range: &Range<u64>, kind: Kind, origin: Option<(StackId, ScopeId)>) {
+    let (address, bytes) = (range.start, range.end - range.start);
     match (kind, origin) {
-        (Kind::Memory, None) => {
-            hook.alloc(MAPPED, STREAM, range.start, bytes, EventFlags::default());
+        (Kind::OnDemand, origin) => hook.begin_addresses(MAPPED, address, bytes, origin),
+        (_, None) => {
+            hook.alloc(MAPPED, STREAM, address, bytes, EventFlags::default());
         }
-        (Kind::Memory, Some((stack, scope))) => {
-            hook.alloc_for(MAPPED, STREAM, range.start, bytes, stack, scope);
-        }
-        _ => change_level(kind, &range, true),
+        (_, Some((stack, scope))) => hook.alloc_for(MAPPED, STREAM, address, bytes, stack, scope),
     }
 }
 
@@ -281,12 +290,11 @@ fn restore(hook: HookContext, ended: Vec<Ended>) {
     });
 }
 
-/// Adds or subtracts addresses that are only reserved, that map a file, or whose pages were given back.
+/// Adds or subtracts addresses that are only reserved, or that map a file.
 fn change_level(kind: Kind, range: &Range<u64>, is_added: bool) {
     let (level, highest) = match kind {
         Kind::PrivateFile | Kind::SharedFile => (Counter::MappedFileBytes, Counter::MaxMappedFileBytes),
-        Kind::Returned => (Counter::ReturnedBytes, Counter::MaxReturnedBytes),
-        Kind::Reserved | Kind::Memory => (Counter::ReservedAddressBytes, Counter::MaxReservedAddressBytes),
+        _ => (Counter::ReservedAddressBytes, Counter::MaxReservedAddressBytes),
     };
     let bytes = range.end - range.start;
     add_to_level(level, highest, if is_added { bytes } else { bytes.wrapping_neg() });

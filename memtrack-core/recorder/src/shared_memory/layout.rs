@@ -154,14 +154,10 @@ pub enum Counter {
     MappedFileBytes,
     /// The highest value of [`Self::MappedFileBytes`].
     MaxMappedFileBytes,
-    /// The bytes of pages that were given back by `madvise`, and are still mapped.
-    ReturnedBytes,
-    /// The highest value of [`Self::ReturnedBytes`].
-    MaxReturnedBytes,
 }
 
 /// The number of [`Counter`]s.
-pub(super) const COUNTERS: usize = Counter::MaxReturnedBytes as usize + 1;
+pub(super) const COUNTERS: usize = Counter::MaxMappedFileBytes as usize + 1;
 
 /// The counted peak of the heap, with the data of a [`CountedPeak`](memtrack_model::snapshot::CountedPeak).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -104,9 +104,9 @@ impl ProcessMemory {
         if space.max_file_bytes > 0 {
             besides.push(format!("{} of mapped files", human_bytes(space.max_file_bytes)));
         }
-        if space.max_returned_bytes > 0 {
-            let bytes = human_bytes(space.max_returned_bytes);
-            besides.push(format!("{bytes} given back by madvise, which may be in use again"));
+        if space.max_on_demand_bytes > 0 {
+            let bytes = human_bytes(space.max_on_demand_bytes);
+            besides.push(format!("{bytes} of addresses that become memory on demand"));
         }
         if !besides.is_empty() {
             line += &format!("; besides, at most {}", besides.join(", "));
@@ -139,8 +139,8 @@ impl ProcessMemory {
             max_reserved_address_bytes: space.map(|space| space.max_reserved_bytes),
             mapped_file_bytes: space.map(|space| space.file_bytes),
             max_mapped_file_bytes: space.map(|space| space.max_file_bytes),
-            returned_bytes: space.map(|space| space.returned_bytes),
-            max_returned_bytes: space.map(|space| space.max_returned_bytes),
+            on_demand_address_bytes: space.map(|space| space.on_demand_bytes),
+            max_on_demand_address_bytes: space.map(|space| space.max_on_demand_bytes),
         }
     }
 }
@@ -177,7 +177,7 @@ pub struct ProcessMemoryAnswer {
     /// The highest number of resident bytes that the command saw that were not pages of files or of shared memory; null if it
     /// is unknown.
     pub max_anonymous_bytes: Option<u64>,
-    /// The addresses at the end that had no memory behind them (`PROT_NONE`, `MAP_NORESERVE`); null if this is unknown.
+    /// The addresses at the end that had no memory behind them (`PROT_NONE`); null if this is unknown.
     pub reserved_address_bytes: Option<u64>,
     /// The highest number of such addresses.
     pub max_reserved_address_bytes: Option<u64>,
@@ -185,11 +185,12 @@ pub struct ProcessMemoryAnswer {
     pub mapped_file_bytes: Option<u64>,
     /// The highest number of such bytes.
     pub max_mapped_file_bytes: Option<u64>,
-    /// The bytes of pages at the end that the process had given back by `madvise` and that were still mapped. They may have been
-    /// in use again. Null if this is unknown.
-    pub returned_bytes: Option<u64>,
-    /// The highest number of such bytes.
-    pub max_returned_bytes: Option<u64>,
+    /// The addresses at the end whose pages become memory when the process writes to them (`MAP_NORESERVE`, pages given back by
+    /// `madvise`). Those that were memory are part of mapped memory, as the command read them from time to time. Null if this
+    /// is unknown.
+    pub on_demand_address_bytes: Option<u64>,
+    /// The highest number of such addresses.
+    pub max_on_demand_address_bytes: Option<u64>,
 }
 
 /// The peak of some memory.
