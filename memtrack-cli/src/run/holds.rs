@@ -1,6 +1,7 @@
 //! Reports what held the memory of a program that has ended, from the program's recording. This works for a program that
 //! was killed, too.
 
+use super::mapped_by;
 use crate::args::RulesArgs;
 use crate::ownership::read_rules;
 use memtrack_core::analysis::holds::{HoldsQuery, WhoHolds};
@@ -34,8 +35,9 @@ pub(crate) fn who_held(recording: &Path, shown: &Path, process: u32, was_killed:
     let rules = read_rules(&RulesArgs::default()).unwrap_or_default();
     let query =
         HoldsQuery::for_ended_run(&snapshot, was_killed).rules(rules).symbol_time_limit(SYMBOL_TIME_LIMIT);
-    let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &query)?;
+    let mut symbols = Symbolizer::of(&snapshot);
+    let held = WhoHolds::of_all(&snapshot, &mut symbols, &query)?;
     let process = ProcessMemory::of(&snapshot).and_then(|process| process.to_line());
     let process = process.map_or(String::new(), |line| format!("memtrack: the process: {line}\n"));
-    Some(held.log_text() + &process)
+    Some(held.log_text() + &process + &mapped_by::lines(&snapshot, &mut symbols))
 }

@@ -5,7 +5,7 @@
 //! - `exec`: the command becomes the program, and another process waits for it
 //! - `collector`: the process that writes the recordings, and the channel to it; `orphans`: the program of a command that was killed
 //! - `reporter`: snapshots and reports while the program runs; `kept`: which snapshots stay
-//! - `outcome`: the report at the end; `holds`: what held the memory
+//! - `outcome`: the report at the end; `holds`: what held the memory; `mapped_by`: the allocators behind mapped memory
 
 pub(crate) mod collector;
 pub(crate) mod exec;
@@ -13,6 +13,7 @@ pub(crate) mod holds;
 pub(crate) mod inherited;
 mod kept;
 pub(crate) mod library;
+mod mapped_by;
 mod orphans;
 mod outcome;
 pub(crate) mod program;
