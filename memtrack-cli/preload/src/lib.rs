@@ -17,6 +17,9 @@ mod heap;
 #[cfg(target_os = "linux")]
 mod private_heap;
 
+#[cfg(target_os = "linux")]
+mod python;
+
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tls;
 /// On other processors, the library's thread-local variables are not checked.
@@ -48,6 +51,10 @@ extern "C" fn begin() {
         heap::prepare();
     }
     run::on_library_load();
+    #[cfg(target_os = "linux")]
+    if run::heap::is_on() {
+        python::prepare();
+    }
 }
 
 extern "C" fn end() {

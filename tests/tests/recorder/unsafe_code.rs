@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Folders, the files in them that use `unsafe`, and the purpose of that use.
-const FILES: [(&str, &str, &str); 26] = [
+const FILES: [(&str, &str, &str); 27] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
     (
         "memtrack-cli/src/run",
@@ -18,6 +18,11 @@ const FILES: [(&str, &str, &str); 26] = [
         "memtrack-cli/preload/src",
         "ends heap lib private_heap tls",
         "the loader's list of functions, C's heap",
+    ),
+    (
+        "memtrack-cli/preload/src/python",
+        "arenas domains interpreter sizes",
+        "functions of CPython, tables by address",
     ),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
     ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),

@@ -2,7 +2,7 @@
 //! the allocator reports, because `free` receives no size. This way, the sums of allocations and frees agree.
 #![allow(unsafe_code)]
 
-use memtrack_recorder::{host, switch};
+use memtrack_recorder::{host, internal_bytes, switch};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,12 +36,17 @@ pub fn allocated(block: *mut c_void, size_bytes: usize) {
 /// Reports that the heap refused a request. `errno` is preserved.
 #[cold]
 fn report_refused(size_bytes: usize) {
+    preserving_errno(|| host::report_refusal(size_bytes));
+}
+
+/// Calls `act` and restores `errno`.
+pub fn preserving_errno<R>(act: impl FnOnce() -> R) -> R {
     // SAFETY: every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
-        host::report_refusal(size_bytes);
-        *libc::__errno_location() = errno;
-    }
+    let errno = unsafe { *libc::__errno_location() };
+    let result = act();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
 }
 
 /// Calls `act` without recording its allocations.
@@ -72,4 +77,41 @@ pub fn reallocated(
         report_refused(size_bytes);
     }
     new
+}
+
+/// Records an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and reports sizes of its
+/// own. `errno` is preserved.
+#[inline(always)]
+pub fn object_allocated(block: *mut c_void, size_bytes: usize) {
+    if !host::is_counted(block.cast(), size_bytes) {
+        record_object(block, size_bytes);
+    }
+}
+
+#[inline(never)]
+fn record_object(block: *mut c_void, size_bytes: usize) {
+    preserving_errno(|| host::after_alloc(block.cast(), size_bytes));
+}
+
+/// Records that a block of [`object_allocated`] is about to be freed. `errno` is preserved.
+#[inline(always)]
+pub fn object_will_be_freed(block: *mut c_void, size_bytes: usize) {
+    if !host::is_free_counted(block.cast(), size_bytes) {
+        record_object_free(block, size_bytes);
+    }
+}
+
+#[inline(never)]
+fn record_object_free(block: *mut c_void, size_bytes: usize) {
+    preserving_errno(|| host::before_free(block.cast(), size_bytes));
+}
+
+/// Adds bytes that memtrack takes for the program's blocks, which a forked child inherits.
+pub fn add_internal(bytes: usize) {
+    internal_bytes::add_inherited(bytes);
+}
+
+/// Subtracts bytes of [`add_internal`].
+pub fn subtract_internal(bytes: usize) {
+    internal_bytes::subtract_inherited(bytes);
 }

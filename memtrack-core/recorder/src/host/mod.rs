@@ -336,9 +336,9 @@ pub fn after_alloc(block: *mut u8, size: usize) {
 }
 
 /// Counts an allocated block if it is small and not sampled. Returns whether it was counted, in which case nothing more
-/// is needed.
+/// is needed. Otherwise, [`after_alloc`] records it.
 #[inline(always)]
-fn is_counted(block: *mut u8, size: usize) -> bool {
+pub fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = thread_outside_hooks() else { return false };
     let is_counted = !block.is_null() && thread.state.countdown.is_skipped(size_bytes);
@@ -431,9 +431,9 @@ pub fn before_free(block: *mut u8, size: usize) {
 }
 
 /// Counts the free of a block if the block is small and was not recorded. Returns whether the free was counted, in
-/// which case nothing more is needed.
+/// which case nothing more is needed. Otherwise, [`before_free`] records it.
 #[inline(always)]
-fn is_free_counted(block: *mut u8, size: usize) -> bool {
+pub fn is_free_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = thread_outside_hooks() else { return false };
     let is_counted = thread.state.countdown.is_certainly_untracked(block as u64, size_bytes);
