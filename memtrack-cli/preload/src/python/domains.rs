@@ -46,17 +46,22 @@ impl Allocator {
 #[inline(always)]
 fn record(block: Block, size: usize) -> Block {
     // Null is in no arena. The inner `malloc` has recorded that it failed.
-    if heap::is_on() {
-        match sizes::insert(block.addr(), size) {
-            Inserted::Elsewhere => {}
-            Inserted::New => heap::object_allocated(block, size),
-            Inserted::Replaced(older) => {
-                heap::object_will_be_freed(block, older);
-                heap::object_allocated(block, size);
-            }
-        }
+    if !heap::is_on() {
+        return block;
     }
-    block
+    match sizes::insert(block.addr(), size) {
+        Inserted::Elsewhere => block,
+        Inserted::New => heap::object_allocated(block, size),
+        Inserted::Replaced(older) => record_replaced(block, size, older),
+    }
+}
+
+/// Records a block at the address of an older one, whose free bypassed the hooks.
+#[cold]
+#[inline(never)]
+fn record_replaced(block: Block, size: usize, older: usize) -> Block {
+    heap::object_will_be_freed(block, older);
+    heap::object_allocated(block, size)
 }
 
 /// Records that a block is about to be freed, if it is in an arena. Returns its size if it was recorded.

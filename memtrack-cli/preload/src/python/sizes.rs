@@ -7,8 +7,7 @@
 //!
 //! Lookups take no lock, and need none: CPython calls its allocators under its lock (GIL), and interpreters with separate
 //! locks have separate arenas. Tables are never freed, so that they need no lock either, but the pages of a freed arena's
-//! bytes are returned to the system. Hence the memory is at most 1/16 of the arenas, and 40 bytes per MiB of address space
-//! with an arena.
+//! bytes are returned to the system. Hence the memory is at most 1/16 of the arenas, and 8 bytes per MiB of the address space around them.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -33,36 +32,22 @@ struct Sizes {
     /// For each slot, 0 if no recorded block begins there. Otherwise, the block's size is the page's base plus this code
     /// minus 1.
     codes: [AtomicU8; GRANULE_BYTES / SLOT_BYTES],
+    /// For each page in an arena, its base plus [`IN_ARENA`]. For other pages, 0, which differs from each size by more than
+    /// [`MAX_DIFFERENCE`], so that one comparison checks both whether the page is in an arena and whether a size fits its base.
     bases: [AtomicU16; GRANULE_PAGES],
 }
 
-struct Granule {
-    /// Null until the granule first contains a part of an arena.
-    sizes: AtomicPtr<Sizes>,
-    /// A bit for each page: whether it is inside an arena.
-    pages: [AtomicU64; GRANULE_PAGES / 64],
-}
-
-type Branch = [Granule; BRANCH_GRANULES];
-
-static ROOT: [AtomicPtr<Branch>; BRANCHES] = [const { AtomicPtr::new(null_mut()) }; BRANCHES];
-
+const IN_ARENA: u16 = 1 << 15;
 /// Sizes above this limit, which pymalloc never allocates, are recorded as this size.
-const MAX_SIZE: usize = u16::MAX as usize;
+const MAX_SIZE: usize = IN_ARENA as usize - 1;
 /// The largest difference between a size and its base.
 const MAX_DIFFERENCE: u16 = u8::MAX as u16 - 1;
 
-impl Granule {
-    fn has_page(&self, page: usize) -> bool {
-        self.pages[page / 64].load(Relaxed) & (1 << (page % 64)) != 0
-    }
+/// The sizes of a granule; null until it first contains a part of an arena.
+type Granule = AtomicPtr<Sizes>;
+type Branch = [Granule; BRANCH_GRANULES];
 
-    /// Returns the sizes of the granule's blocks; `None` if it never contained an arena.
-    fn sizes(&self) -> Option<&'static Sizes> {
-        // SAFETY: the pointer is null, or from `map`, whose memory is never unmapped.
-        unsafe { self.sizes.load(Acquire).as_ref() }
-    }
-}
+static ROOT: [AtomicPtr<Branch>; BRANCHES] = [const { AtomicPtr::new(null_mut()) }; BRANCHES];
 
 const fn page_of(address: usize) -> usize {
     address % GRANULE_BYTES / PAGE_BYTES
@@ -72,13 +57,14 @@ const fn slot_of(address: usize) -> usize {
     address % GRANULE_BYTES / SLOT_BYTES
 }
 
-/// Returns the granule that contains an address; `None` if no arena was ever near it.
+/// Returns the sizes of the granule that contains an address; `None` if it never contained a part of an arena.
 #[inline(always)]
-fn granule_at(address: usize) -> Option<&'static Granule> {
-    let branch = ROOT.get(address / BRANCH_BYTES)?.load(Acquire);
+fn sizes_at(address: usize) -> Option<&'static Sizes> {
+    let branch = ROOT[address / BRANCH_BYTES % BRANCHES].load(Acquire);
     // SAFETY: the pointer is null, or from `map`, whose memory is never unmapped.
-    let branch = unsafe { branch.as_ref() }?;
-    Some(&branch[address % BRANCH_BYTES / GRANULE_BYTES])
+    let granule = &unsafe { branch.as_ref() }?[address % BRANCH_BYTES / GRANULE_BYTES];
+    // SAFETY: as above.
+    unsafe { granule.load(Acquire).as_ref() }
 }
 
 /// The result of [`insert`].
@@ -95,16 +81,12 @@ pub(super) enum Inserted {
 /// Inserts the size of a new block.
 #[inline(always)]
 pub(super) fn insert(block: usize, size: usize) -> Inserted {
-    let page = page_of(block);
-    let Some(granule) = granule_at(block).filter(|granule| granule.has_page(page)) else {
-        return Inserted::Elsewhere;
-    };
-    let Some(sizes) = granule.sizes() else { return Inserted::Elsewhere };
+    let Some(sizes) = sizes_at(block) else { return Inserted::Elsewhere };
     let size = size.min(MAX_SIZE) as u16;
-    let difference = size.wrapping_sub(sizes.bases[page].load(Relaxed));
+    let difference = (size + IN_ARENA).wrapping_sub(sizes.bases[page_of(block)].load(Relaxed));
     let code = &sizes.codes[slot_of(block)];
     if difference > MAX_DIFFERENCE || code.load(Relaxed) != 0 {
-        return sizes.insert_slowly(page, code, size);
+        return sizes.insert_slowly(page_of(block), code, size);
     }
     code.store(difference as u8 + 1, Relaxed);
     Inserted::New
@@ -113,7 +95,7 @@ pub(super) fn insert(block: usize, size: usize) -> Inserted {
 /// Removes the block at an address and returns its size; `None` if no recorded block begins there.
 #[inline(always)]
 pub(super) fn remove(block: usize) -> Option<usize> {
-    let sizes = granule_at(block)?.sizes()?;
+    let sizes = sizes_at(block)?;
     let code = &sizes.codes[slot_of(block)];
     let value = code.load(Relaxed);
     if value == 0 {
@@ -124,9 +106,21 @@ pub(super) fn remove(block: usize) -> Option<usize> {
 }
 
 impl Sizes {
+    /// Returns whether a page is in an arena.
+    fn is_in_arena(&self, page: usize) -> bool {
+        self.bases[page].load(Relaxed) != 0
+    }
+
+    /// Returns the base of a page in an arena.
+    #[inline(always)]
+    fn base(&self, page: usize) -> u16 {
+        self.bases[page].load(Relaxed) % IN_ARENA
+    }
+
     /// Returns the size that a code other than 0 means.
+    #[inline(always)]
     fn size(&self, page: usize, code: u8) -> usize {
-        usize::from(self.bases[page].load(Relaxed)) + usize::from(code) - 1
+        usize::from(self.base(page)) + usize::from(code) - 1
     }
 
     /// Returns the codes of a page.
@@ -137,32 +131,34 @@ impl Sizes {
     /// Inserts a size into a slot that has one, or a size that does not fit the page's base.
     #[cold]
     fn insert_slowly(&self, page: usize, code: &AtomicU8, size: u16) -> Inserted {
-        let replaced = match code.swap(0, Relaxed) {
+        if !self.is_in_arena(page) {
+            return Inserted::Elsewhere;
+        }
+        let inserted = match code.swap(0, Relaxed) {
             0 => Inserted::New,
             value => Inserted::Replaced(self.size(page, value)),
         };
-        if size.wrapping_sub(self.bases[page].load(Relaxed)) > MAX_DIFFERENCE {
+        if size.wrapping_sub(self.base(page)) > MAX_DIFFERENCE {
             self.set_base_for(page, size);
         }
-        code.store((size - self.bases[page].load(Relaxed)) as u8 + 1, Relaxed);
-        replaced
+        code.store((size - self.base(page)) as u8 + 1, Relaxed);
+        inserted
     }
 
     /// Changes a page's base so that `size` and the sizes of the page's blocks fit. If they differ too much, the blocks
     /// become unknown. Blocks that pymalloc has allocated do not differ so much, so they must be gone.
     fn set_base_for(&self, page: usize, size: u16) {
         let known = || self.codes_of(page).iter().filter(|code| code.load(Relaxed) != 0);
-        let of_code = |code: &AtomicU8| self.size(page, code.load(Relaxed)) as u16;
-        let lowest = known().map(of_code).fold(size, u16::min);
-        let highest = known().map(of_code).fold(size, u16::max);
+        let size_of = |code: &AtomicU8| self.size(page, code.load(Relaxed)) as u16;
+        let lowest = known().map(size_of).fold(size, u16::min);
+        let highest = known().map(size_of).fold(size, u16::max);
         let room = MAX_DIFFERENCE.checked_sub(highest - lowest);
-        let base = lowest.saturating_sub(room.unwrap_or(0) / 2);
-        let base = if room.is_some() { base } else { size };
+        let base = room.map_or(size, |room| lowest.saturating_sub(room / 2));
         for code in known() {
-            let value = room.map_or(0, |_| (of_code(code) - base) as u8 + 1);
+            let value = room.map_or(0, |_| (size_of(code) - base) as u8 + 1);
             code.store(value, Relaxed);
         }
-        self.bases[page].store(base, Relaxed);
+        self.bases[page].store(base + IN_ARENA, Relaxed);
     }
 }
 
@@ -205,13 +201,9 @@ fn pages_in(start: usize, bytes: usize) -> impl Iterator<Item = usize> {
 pub(super) fn add_arena(start: usize, bytes: usize) -> usize {
     let mut added = 0;
     for address in pages_in(start, bytes) {
-        let Some(branch) = ROOT.get(address / BRANCH_BYTES).and_then(get_or_map) else { continue };
-        let granule = &branch[address % BRANCH_BYTES / GRANULE_BYTES];
-        if get_or_map(&granule.sizes).is_none() {
-            continue;
-        }
-        let page = page_of(address);
-        granule.pages[page / 64].fetch_or(1 << (page % 64), Relaxed);
+        let Some(branch) = get_or_map(&ROOT[address / BRANCH_BYTES % BRANCHES]) else { continue };
+        let Some(sizes) = get_or_map(&branch[address % BRANCH_BYTES / GRANULE_BYTES]) else { continue };
+        sizes.bases[page_of(address)].store(IN_ARENA, Relaxed);
         added += SLOTS_PER_PAGE;
     }
     added
@@ -222,9 +214,8 @@ pub(super) fn add_arena(start: usize, bytes: usize) -> usize {
 pub(super) fn remove_arena(start: usize, bytes: usize, mut freed: impl FnMut(usize, usize)) -> usize {
     let mut removed = 0;
     for address in pages_in(start, bytes) {
-        let (Some(granule), page) = (granule_at(address), page_of(address)) else { continue };
-        let Some(sizes) = granule.sizes().filter(|_| granule.has_page(page)) else { continue };
-        granule.pages[page / 64].fetch_and(!(1 << (page % 64)), Relaxed);
+        let page = page_of(address);
+        let Some(sizes) = sizes_at(address).filter(|sizes| sizes.is_in_arena(page)) else { continue };
         for (slot, code) in sizes.codes_of(page).iter().enumerate() {
             let value = code.load(Relaxed);
             if value != 0 {
@@ -232,6 +223,7 @@ pub(super) fn remove_arena(start: usize, bytes: usize, mut freed: impl FnMut(usi
                 freed(address + slot * SLOT_BYTES, sizes.size(page, value));
             }
         }
+        sizes.bases[page].store(0, Relaxed);
         removed += SLOTS_PER_PAGE;
     }
     return_pages(start, bytes);
@@ -244,7 +236,7 @@ fn return_pages(start: usize, bytes: usize) {
     const ARENA_BYTES_PER_PAGE: usize = PAGE_BYTES * SLOT_BYTES;
     let end = start.saturating_add(bytes) / ARENA_BYTES_PER_PAGE * ARENA_BYTES_PER_PAGE;
     for address in (start.next_multiple_of(ARENA_BYTES_PER_PAGE)..end).step_by(ARENA_BYTES_PER_PAGE) {
-        let Some(sizes) = granule_at(address).and_then(Granule::sizes) else { continue };
+        let Some(sizes) = sizes_at(address) else { continue };
         let codes = &sizes.codes[slot_of(address)..][..PAGE_BYTES];
         // SAFETY: the page contains only zeros, and still does after the call; there are only shared references to it.
         unsafe { libc::madvise(codes.as_ptr().cast_mut().cast(), PAGE_BYTES, libc::MADV_DONTNEED) };

@@ -80,17 +80,17 @@ pub fn reallocated(
 }
 
 /// Records an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and reports sizes of its
-/// own. `errno` is preserved.
+/// own. Returns the block. `errno` is preserved.
 #[inline(always)]
-pub fn object_allocated(block: *mut c_void, size_bytes: usize) {
-    if !host::is_counted(block.cast(), size_bytes) {
-        record_object(block, size_bytes);
-    }
+pub fn object_allocated(block: *mut c_void, size_bytes: usize) -> *mut c_void {
+    if host::is_counted(block.cast(), size_bytes) { block } else { record_object(block, size_bytes) }
 }
 
+/// Records a block that was not only counted. It is tail-called so that the usual path saves few registers.
 #[inline(never)]
-fn record_object(block: *mut c_void, size_bytes: usize) {
+fn record_object(block: *mut c_void, size_bytes: usize) -> *mut c_void {
     preserving_errno(|| host::after_alloc(block.cast(), size_bytes));
+    block
 }
 
 /// Records that a block of [`object_allocated`] is about to be freed. `errno` is preserved.
