@@ -11,7 +11,7 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, Ordering::Relaxed};
 
 const PAGE_BYTES: usize = 4096;
 const SLOT_BYTES: usize = 16;
