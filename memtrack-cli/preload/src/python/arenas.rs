@@ -7,6 +7,7 @@ use super::sizes;
 use memtrack_cuda::run::heap;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// CPython's `PyObjectArenaAllocator`.
@@ -25,18 +26,8 @@ impl ArenaAllocator {
     }
 }
 
-/// Returns the interpreter of a function's context.
-///
-/// # Safety
-/// The context must be from [`ArenaAllocator::watching`].
-unsafe fn interpreter_of(context: *mut c_void) -> &'static Interpreter {
-    // SAFETY: the caller guarantees that this is the reference in `watching`.
-    unsafe { &*context.cast::<Interpreter>() }
-}
-
 unsafe extern "C" fn alloc(context: *mut c_void, bytes: usize) -> *mut c_void {
-    // SAFETY: CPython passes the context that was set with this function.
-    let interpreter = unsafe { interpreter_of(context) };
+    let Some(interpreter) = Interpreter::of_context(context) else { return null_mut() };
     heap::unrecorded(|| {
         let original = &interpreter.arenas;
         // SAFETY: called as CPython would call it.
@@ -52,8 +43,7 @@ unsafe extern "C" fn alloc(context: *mut c_void, bytes: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn free(context: *mut c_void, arena: *mut c_void, bytes: usize) {
-    // SAFETY: as in `alloc`.
-    let interpreter = unsafe { interpreter_of(context) };
+    let Some(interpreter) = Interpreter::of_context(context) else { return };
     heap::preserving_errno(|| {
         let freed = |address, size| {
             if heap::is_on() {
@@ -79,7 +69,7 @@ pub(super) struct Domain {
 
 impl Domain {
     pub(super) const fn new(number: c_int, is_object: bool) -> Self {
-        Self { number, is_object, original: AtomicPtr::new(std::ptr::null_mut()) }
+        Self { number, is_object, original: AtomicPtr::new(null_mut()) }
     }
 }
 

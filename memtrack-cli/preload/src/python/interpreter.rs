@@ -25,6 +25,19 @@ pub(super) struct Interpreter {
     pub(super) domains: [Domain; 2],
 }
 
+impl Interpreter {
+    /// Returns the interpreter whose arena allocator has this context. It is the context of memtrack's allocator, or of the
+    /// original one if another thread has just replaced the original.
+    pub(super) fn of_context(context: *mut c_void) -> Option<&'static Self> {
+        // SAFETY: each pointer is null, or from a leaked box.
+        let known =
+            || INTERPRETERS.iter().filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() });
+        known()
+            .find(|known| std::ptr::eq(*known, context.cast_const().cast()))
+            .or_else(|| known().find(|known| known.arenas.context == context))
+    }
+}
+
 /// Functions of CPython's API.
 #[derive(Clone, Copy)]
 pub(super) struct Functions {
@@ -122,8 +135,8 @@ fn replace_arena_allocator(functions: Functions) {
             Some(known) if std::ptr::fn_addr_eq(known.functions.set_arenas, functions.set_arenas) => known,
             Some(_) => continue,
         };
-        // The original is set again if the library was unloaded, and loaded once more at the same address. Anything else
-        // that is set calls memtrack's allocator.
+        // The original is set again if CPython was initialised once more, or if the library was unloaded, and loaded at the
+        // same address. Anything else that is set may call memtrack's allocator.
         let is_original = functions.arenas().is_some_and(|current| {
             current.context == interpreter.arenas.context
                 && std::ptr::fn_addr_eq(current.alloc, interpreter.arenas.alloc)
@@ -153,6 +166,10 @@ static SEARCHED_AT: AtomicUsize = AtomicUsize::new(0);
 fn note_lookup(handle: *mut c_void, name: &CStr) {
     let closed = run::closed_libraries();
     if KNOWN_AT.load(Ordering::Relaxed) == closed {
+        // CPython looks up this function of an extension module.
+        if name.to_bytes().starts_with(b"PyInit_") {
+            replace_again();
+        }
         return;
     }
     // CPython may have been loaded after the last search with this handle, if it is a handle for many libraries.
@@ -168,6 +185,18 @@ fn note_lookup(handle: *mut c_void, name: &CStr) {
     let is_searched = searched.swap(handle, Ordering::Relaxed) == handle;
     if (is_of_python || !is_searched) && crate::tls::is_set_up() && heap::is_on() {
         heap::preserving_errno(|| heap::unrecorded(|| search(handle)));
+    }
+}
+
+/// Replaces the arena allocators that CPython has set again: from 3.12 on, it does so when it is initialised once more. Called by
+/// CPython's imports, which hold its lock.
+#[cold]
+fn replace_again() {
+    for slot in &INTERPRETERS {
+        // SAFETY: the pointer is null, or from a leaked box.
+        if let Some(known) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
+            replace_arena_allocator(known.functions);
+        }
     }
 }
 
