@@ -83,6 +83,40 @@ fn objects_of_python_are_recorded_once_whatever_allocates_them() {
     assert_objects_are_recorded_once(&bench, &[&python, "-c", &traced, "COUNT"], &[]);
 }
 
+/// Replaces objects of all sizes that pymalloc allocates, and shrinks and grows others across that limit. Prints how many bytes are
+/// left.
+const ALL_SIZES: &str = "
+import os, random, sys
+random.seed(1)
+kept = [None] * 20_000
+lists = [[] for _ in range(1_000)]
+for _ in range(int(sys.argv[1])):
+    kept[random.randrange(len(kept))] = bytes(random.randrange(2, 479))
+    one = random.choice(lists)
+    one.extend([None] * random.randrange(40)) if random.random() < 0.7 else one.__delitem__(slice(random.randrange(20), None))
+print(sum(sys.getsizeof(one) for one in kept + lists if one is not None), flush=True)
+os._exit(0)
+";
+
+#[test]
+#[cfg_attr(not(python3), ignore = "needs python3")]
+fn objects_of_all_sizes_are_recorded_exactly() {
+    let Some(python) = interpreter() else { return };
+    let bench = Bench::new();
+    let run = |steps: &str| {
+        let mut run = bench.command();
+        run.args(["--host", "--force", "-o", "sizes", "--", &python, "-c", ALL_SIZES, steps]);
+        let output = run.env("PYTHONHASHSEED", "0").output().expect("it runs");
+        assert!(output.status.success(), "{}", stderr_text(&output));
+        let printed = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>().expect("a number");
+        (live(&load(&bench.path("sizes")).0).0, printed)
+    };
+    let ((few_bytes, few_expected), (bytes, expected)) = (run("10"), run("300000"));
+    let (bytes, expected) = (bytes - few_bytes, expected - few_expected);
+    assert!(expected > 4_000_000, "{expected}");
+    assert!(bytes.abs_diff(expected) < expected / 100, "{bytes} instead of {expected} bytes");
+}
+
 /// The statistics of pymalloc would not be printed if its allocators were replaced.
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]

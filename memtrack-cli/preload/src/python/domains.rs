@@ -1,7 +1,9 @@
 //! The functions that memtrack sets for CPython's domains `mem` and `obj`. Each calls the original function and records the
 //! block if it lies in an arena. Larger blocks are from `malloc`, which the original calls and which records them.
 //!
-//! **What does this cost?** A block that is only counted takes some 3 ns when it is allocated, and as much when it is freed.
+//! **What does this cost?** A block that is only counted takes some 4 ns when it is allocated, and as much when it is freed: half
+//! of it for its size (`sizes`), half for the sums. In a loop of integer additions, in which CPython allocates and frees a block in
+//! 18 ns, this is half as much again.
 
 use super::sizes::{self, Inserted};
 use memtrack_cuda::run::heap;
