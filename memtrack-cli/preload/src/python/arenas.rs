@@ -1,5 +1,8 @@
 //! The arena allocator that memtrack sets for CPython: it calls the original, and notes where arenas are. The arena itself is
 //! not recorded, because the blocks in it are.
+//!
+//! From 3.11 on, CPython calls the arena allocator also for the stacks of its frames, in chunks of 16 KiB. They are not arenas, so
+//! they are passed through, and recorded as other mapped memory.
 
 use super::domains::Allocator;
 use super::interpreter::Interpreter;
@@ -26,12 +29,19 @@ impl ArenaAllocator {
     }
 }
 
+/// The size of arenas before 3.10; later ones are larger.
+const MIN_ARENA_BYTES: usize = 256 << 10;
+
 unsafe extern "C" fn alloc(context: *mut c_void, bytes: usize) -> *mut c_void {
     let Some(interpreter) = Interpreter::of_context(context) else { return null_mut() };
+    let original = &interpreter.arenas;
+    // SAFETY: called as CPython would call it.
+    let allocate = || unsafe { (original.alloc)(original.context, bytes) };
+    if bytes < MIN_ARENA_BYTES {
+        return allocate();
+    }
     heap::unrecorded(|| {
-        let original = &interpreter.arenas;
-        // SAFETY: called as CPython would call it.
-        let arena = unsafe { (original.alloc)(original.context, bytes) };
+        let arena = allocate();
         if !arena.is_null() {
             heap::preserving_errno(|| {
                 heap::add_internal(sizes::add_arena(arena.addr(), bytes));
@@ -44,6 +54,12 @@ unsafe extern "C" fn alloc(context: *mut c_void, bytes: usize) -> *mut c_void {
 
 unsafe extern "C" fn free(context: *mut c_void, arena: *mut c_void, bytes: usize) {
     let Some(interpreter) = Interpreter::of_context(context) else { return };
+    let original = &interpreter.arenas;
+    // SAFETY: called as CPython would call it.
+    let release = || unsafe { (original.free)(original.context, arena, bytes) };
+    if bytes < MIN_ARENA_BYTES {
+        return release();
+    }
     heap::preserving_errno(|| {
         let freed = |address, size| {
             if heap::is_on() {
@@ -53,9 +69,7 @@ unsafe extern "C" fn free(context: *mut c_void, arena: *mut c_void, bytes: usize
         let removed = sizes::remove_arena(arena.addr(), bytes, freed);
         heap::subtract_internal(removed);
     });
-    let original = &interpreter.arenas;
-    // SAFETY: called as CPython would call it.
-    heap::unrecorded(|| unsafe { (original.free)(original.context, arena, bytes) });
+    heap::unrecorded(release);
 }
 
 /// A domain of CPython's allocators.
