@@ -63,7 +63,7 @@ unsafe extern "C" fn free(context: *mut c_void, arena: *mut c_void, bytes: usize
     heap::preserving_errno(|| {
         let freed = |address, size| {
             if heap::is_on() {
-                heap::object_will_be_freed(std::ptr::without_provenance_mut(address), size);
+                heap::record_object_free(std::ptr::without_provenance_mut(address), size);
             }
         };
         let removed = sizes::remove_arena(arena.addr(), bytes, freed);

@@ -5,7 +5,7 @@
 //! of it for its size (`sizes`), half for the sums. In a loop of integer additions, in which CPython allocates and frees a block in
 //! 18 ns, this is half as much again.
 
-use super::sizes::{self, Inserted};
+use super::sizes::{self, Inserted, Removed};
 use memtrack_cuda::run::heap;
 use std::ffi::c_void;
 
@@ -53,25 +53,30 @@ fn record(block: Block, size: usize) -> Block {
     }
     match sizes::insert(block.addr(), size) {
         Inserted::Elsewhere => block,
-        Inserted::New => heap::object_allocated(block, size),
-        Inserted::Replaced(older) => record_replaced(block, size, older),
+        Inserted::New if heap::is_object_counted(size) => block,
+        Inserted::New => record_uncounted(block, size),
+        Inserted::Replaced(older) => {
+            heap::record_object_free(block, older);
+            record_uncounted(block, size)
+        }
     }
 }
 
-/// Records a block at the address of an older one, whose free bypassed the hooks.
+/// Records a block that was not only counted. It is tail-called so that the usual path saves few registers.
 #[cold]
 #[inline(never)]
-fn record_replaced(block: Block, size: usize, older: usize) -> Block {
-    heap::object_will_be_freed(block, older);
-    heap::object_allocated(block, size)
+fn record_uncounted(block: Block, size: usize) -> Block {
+    sizes::mark_tracked(block.addr());
+    heap::record_object(block, size);
+    block
 }
 
 /// Records that a block is about to be freed, if it is in an arena. Returns its size if it was recorded.
 #[inline(always)]
 fn record_free(block: Block) -> Option<usize> {
-    let size = sizes::remove(block.addr())?;
-    if heap::is_on() {
-        heap::object_will_be_freed(block, size);
+    let Removed { size, is_tracked } = sizes::remove(block.addr())?;
+    if heap::is_on() && (is_tracked || !heap::is_object_free_counted(size)) {
+        heap::record_object_free(block, size);
     }
     Some(size)
 }

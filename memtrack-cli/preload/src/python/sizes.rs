@@ -10,8 +10,8 @@
 //! bytes are returned to the system. Hence the memory is at most 1/16 of the arenas, and 8 bytes per MiB of the address space around them.
 
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 const PAGE_BYTES: usize = 4096;
 const SLOT_BYTES: usize = 16;
@@ -30,7 +30,7 @@ const BRANCHES: usize = (1 << 48) / BRANCH_BYTES;
 #[repr(C)]
 struct Sizes {
     /// For each slot, 0 if no recorded block begins there. Otherwise, the block's size is the page's base plus this code
-    /// minus 1.
+    /// minus 1, where the code is without [`TRACKED`].
     codes: [AtomicU8; GRANULE_BYTES / SLOT_BYTES],
     /// For each page in an arena, its base plus [`IN_ARENA`]. For other pages, 0, which differs from each size by more than
     /// [`MAX_DIFFERENCE`], so that one comparison checks both whether the page is in an arena and whether a size fits its base.
@@ -40,8 +40,10 @@ struct Sizes {
 const IN_ARENA: u16 = 1 << 15;
 /// Sizes above this limit, which pymalloc never allocates, are recorded as this size.
 const MAX_SIZE: usize = IN_ARENA as usize - 1;
+/// The bit of a code that marks a block that may be in the recorder's table of live blocks, because it was not only counted.
+const TRACKED: u8 = 1 << 7;
 /// The largest difference between a size and its base.
-const MAX_DIFFERENCE: u16 = u8::MAX as u16 - 1;
+const MAX_DIFFERENCE: u16 = TRACKED as u16 - 2;
 
 /// The sizes of a granule; null until it first contains a part of an arena.
 type Granule = AtomicPtr<Sizes>;
@@ -57,9 +59,45 @@ const fn slot_of(address: usize) -> usize {
     address % GRANULE_BYTES / SLOT_BYTES
 }
 
+/// An entry of [`NEAR`].
+struct Near {
+    /// The number of the granule; 0 if the entry is unused.
+    granule: AtomicUsize,
+    sizes: AtomicPtr<Sizes>,
+}
+
+/// A copy of the first granules that were used, by their number, for a lookup with one branch. Entries are never replaced: all
+/// arenas within 4 GiB have different entries.
+static NEAR: [Near; 4096] =
+    [const { Near { granule: AtomicUsize::new(0), sizes: AtomicPtr::new(null_mut()) } }; 4096];
+
 /// Returns the sizes of the granule that contains an address; `None` if it never contained a part of an arena.
 #[inline(always)]
 fn sizes_at(address: usize) -> Option<&'static Sizes> {
+    let number = address / GRANULE_BYTES;
+    let near = &NEAR[number % NEAR.len()];
+    if near.granule.load(Acquire) == number {
+        // SAFETY: the pointer was stored before the number, and is from `map`, whose memory is never unmapped.
+        return unsafe { near.sizes.load(Relaxed).as_ref() };
+    }
+    far_sizes_at(address)
+}
+
+/// Sets a granule's entry in [`NEAR`], if it is unused. If two threads use it at the same time, for different granules, the number
+/// could belong to the other pointer, so only one of them may set it.
+fn set_near(address: usize, sizes: &'static Sizes) {
+    let number = address / GRANULE_BYTES;
+    let near = &NEAR[number % NEAR.len()];
+    let new = std::ptr::from_ref(sizes).cast_mut();
+    if near.sizes.compare_exchange(null_mut(), new, Relaxed, Relaxed).is_ok() {
+        near.granule.store(number, Release);
+    }
+}
+
+/// Returns the sizes of a granule that has no entry in [`NEAR`].
+#[cold]
+#[inline(never)]
+fn far_sizes_at(address: usize) -> Option<&'static Sizes> {
     let branch = ROOT[address / BRANCH_BYTES % BRANCHES].load(Acquire);
     // SAFETY: the pointer is null, or from `map`, whose memory is never unmapped.
     let granule = &unsafe { branch.as_ref() }?[address % BRANCH_BYTES / GRANULE_BYTES];
@@ -92,9 +130,16 @@ pub(super) fn insert(block: usize, size: usize) -> Inserted {
     Inserted::New
 }
 
-/// Removes the block at an address and returns its size; `None` if no recorded block begins there.
+/// A block that was removed.
+pub(super) struct Removed {
+    pub(super) size: usize,
+    /// Whether it may be in the recorder's table of live blocks.
+    pub(super) is_tracked: bool,
+}
+
+/// Removes and returns the block at an address; `None` if no recorded block begins there.
 #[inline(always)]
-pub(super) fn remove(block: usize) -> Option<usize> {
+pub(super) fn remove(block: usize) -> Option<Removed> {
     let sizes = sizes_at(block)?;
     let code = &sizes.codes[slot_of(block)];
     let value = code.load(Relaxed);
@@ -102,7 +147,15 @@ pub(super) fn remove(block: usize) -> Option<usize> {
         return None;
     }
     code.store(0, Relaxed);
-    Some(sizes.size(page_of(block), value))
+    Some(Removed { size: sizes.size(page_of(block), value), is_tracked: value & TRACKED != 0 })
+}
+
+/// Marks a block, whose size was inserted, as one that may be in the recorder's table of live blocks.
+pub(super) fn mark_tracked(block: usize) {
+    if let Some(sizes) = sizes_at(block) {
+        let code = &sizes.codes[slot_of(block)];
+        code.store(code.load(Relaxed) | TRACKED, Relaxed);
+    }
 }
 
 impl Sizes {
@@ -120,7 +173,7 @@ impl Sizes {
     /// Returns the size that a code other than 0 means.
     #[inline(always)]
     fn size(&self, page: usize, code: u8) -> usize {
-        usize::from(self.base(page)) + usize::from(code) - 1
+        usize::from(self.base(page)) + usize::from(code % TRACKED) - 1
     }
 
     /// Returns the codes of a page.
@@ -155,7 +208,8 @@ impl Sizes {
         let room = MAX_DIFFERENCE.checked_sub(highest - lowest);
         let base = room.map_or(size, |room| lowest.saturating_sub(room / 2));
         for code in known() {
-            let value = room.map_or(0, |_| (size_of(code) - base) as u8 + 1);
+            let tracked = code.load(Relaxed) & TRACKED;
+            let value = room.map_or(0, |_| ((size_of(code) - base) as u8 + 1) | tracked);
             code.store(value, Relaxed);
         }
         self.bases[page].store(base + IN_ARENA, Relaxed);
@@ -204,6 +258,7 @@ pub(super) fn add_arena(start: usize, bytes: usize) -> usize {
         let Some(branch) = get_or_map(&ROOT[address / BRANCH_BYTES % BRANCHES]) else { continue };
         let Some(sizes) = get_or_map(&branch[address % BRANCH_BYTES / GRANULE_BYTES]) else { continue };
         sizes.bases[page_of(address)].store(IN_ARENA, Relaxed);
+        set_near(address, sizes);
         added += SLOTS_PER_PAGE;
     }
     added

@@ -79,30 +79,29 @@ pub fn reallocated(
     new
 }
 
-/// Records an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and reports sizes of its
-/// own. Returns the block. `errno` is preserved.
+/// Counts an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and knows the sizes of its
+/// blocks. Returns whether it was counted; otherwise, [`record_object`] must be called.
 #[inline(always)]
-pub fn object_allocated(block: *mut c_void, size_bytes: usize) -> *mut c_void {
-    if host::is_counted(block.cast(), size_bytes) { block } else { record_object(block, size_bytes) }
+pub fn is_object_counted(size_bytes: usize) -> bool {
+    host::is_counted(size_bytes)
 }
 
-/// Records a block that was not only counted. It is tail-called so that the usual path saves few registers.
+/// Records an allocated block that was not only counted. `errno` is preserved.
 #[inline(never)]
-fn record_object(block: *mut c_void, size_bytes: usize) -> *mut c_void {
+pub fn record_object(block: *mut c_void, size_bytes: usize) {
     preserving_errno(|| host::after_alloc(block.cast(), size_bytes));
-    block
 }
 
-/// Records that a block of [`object_allocated`] is about to be freed. `errno` is preserved.
+/// Counts the free of a block of [`is_object_counted`], which was only counted. Returns whether it was counted; otherwise,
+/// [`record_object_free`] must be called.
 #[inline(always)]
-pub fn object_will_be_freed(block: *mut c_void, size_bytes: usize) {
-    if !host::is_free_counted(block.cast(), size_bytes) {
-        record_object_free(block, size_bytes);
-    }
+pub fn is_object_free_counted(size_bytes: usize) -> bool {
+    host::is_untracked_free_counted(size_bytes)
 }
 
+/// Records that a block that was not only counted is about to be freed. `errno` is preserved.
 #[inline(never)]
-fn record_object_free(block: *mut c_void, size_bytes: usize) {
+pub fn record_object_free(block: *mut c_void, size_bytes: usize) {
     preserving_errno(|| host::before_free(block.cast(), size_bytes));
 }
 
