@@ -26,6 +26,9 @@ mod pages;
 #[cfg(target_os = "linux")]
 mod private_heap;
 
+#[cfg(target_os = "linux")]
+mod python;
+
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tls;
 /// On other processors, the library's thread-local variables are not checked.
@@ -58,6 +61,10 @@ extern "C" fn begin() {
         mapped::prepare();
     }
     run::on_library_load();
+    #[cfg(target_os = "linux")]
+    if run::heap::is_on() {
+        python::prepare();
+    }
 }
 
 extern "C" fn end() {

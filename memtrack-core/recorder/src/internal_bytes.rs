@@ -23,12 +23,12 @@ pub fn subtract(bytes: usize) {
 }
 
 /// Adds bytes that forked children keep.
-pub(crate) fn add_inherited(bytes: usize) {
+pub fn add_inherited(bytes: usize) {
     INHERITED.fetch_add(bytes as i64, Ordering::Relaxed);
 }
 
 /// Subtracts inherited bytes that are no longer held.
-pub(crate) fn subtract_inherited(bytes: usize) {
+pub fn subtract_inherited(bytes: usize) {
     INHERITED.fetch_sub(bytes as i64, Ordering::Relaxed);
 }
 

@@ -19,6 +19,11 @@ const FILES: [(&str, &str, &str); 27] = [
         "ends heap lib mapped pages private_heap tls",
         "the loader's list of functions, C's heap",
     ),
+    (
+        "memtrack-cli/preload/src/python",
+        "arenas domains interpreter sizes",
+        "functions of CPython, tables by address",
+    ),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
     ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
     ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),

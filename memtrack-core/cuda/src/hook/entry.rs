@@ -19,6 +19,25 @@ const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[cfg(target_arch = "aarch64")]
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 
+/// A function that is called before each look-up of the process with the arguments of `dlsym`.
+pub type LookupWatcher = fn(handle: *mut c_void, name: &CStr);
+
+/// The watcher; null if there is none.
+static WATCHER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the function that is called before each look-up.
+pub(crate) fn watch_lookups(watcher: LookupWatcher) {
+    WATCHER.store(watcher as *mut (), Ordering::Release);
+}
+
+/// Calls the watcher.
+#[cold]
+fn notify(watcher: *mut (), handle: *mut c_void, name: &CStr) {
+    // SAFETY: the only other value than null that is ever stored is a `LookupWatcher`.
+    let watcher = unsafe { std::mem::transmute::<*mut (), LookupWatcher>(watcher) };
+    watcher(handle, name);
+}
+
 /// A name that no library exports. For this name, the hook's `dlsym` returns an address in its own binary, which
 /// distinguishes the copies of the hook in a process.
 const IDENTITY_QUERY: &CStr = c"cuMemtrackHook";
@@ -90,6 +109,11 @@ const ABSENT: *const c_void = std::ptr::without_provenance(1);
 /// this function returns.
 extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c_void {
     let real = real_dlsym();
+    let watcher = WATCHER.load(Ordering::Acquire);
+    if !watcher.is_null() && !name.is_null() {
+        // SAFETY: callers of `dlsym` pass a C string.
+        notify(watcher, handle, unsafe { CStr::from_ptr(name) });
+    }
     // SAFETY: callers of `dlsym` pass a C string or null. The second byte is read only if the first is not the end.
     let begins_with =
         |start: &[u8; 2]| unsafe { *name == start[0] as c_char && *name.add(1) == start[1] as c_char };
@@ -143,7 +167,7 @@ pub(super) fn real_dlsym() -> Dlsym {
 }
 
 /// Looks up a name as if the hook were not there.
-pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a handle of the loader, or one of its pseudo-handles, and a C string.
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
@@ -176,7 +200,7 @@ pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
 
 /// Returns the function with this name to which the executable, and therefore nearly all code in the process, is bound;
 /// null if there is none.
-pub(super) fn process_symbol(name: &CStr) -> *mut c_void {
+pub(crate) fn process_symbol(name: &CStr) -> *mut c_void {
     static PROCESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut process = PROCESS.load(Ordering::Relaxed);
     if process.is_null() {

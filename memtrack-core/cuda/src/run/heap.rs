@@ -2,7 +2,7 @@
 //! the allocator reports, because `free` receives no size. This way, the sums of allocations and frees agree.
 #![allow(unsafe_code)]
 
-use memtrack_recorder::{host, switch};
+use memtrack_recorder::{host, internal_bytes, switch};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,12 +36,17 @@ pub fn allocated(block: *mut c_void, size_bytes: usize) {
 /// Reports that the heap refused a request. `errno` is preserved.
 #[cold]
 fn report_refused(size_bytes: usize) {
+    preserving_errno(|| host::report_refusal(size_bytes));
+}
+
+/// Calls `act` and restores `errno`.
+pub fn preserving_errno<R>(act: impl FnOnce() -> R) -> R {
     // SAFETY: every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
-        host::report_refusal(size_bytes);
-        *libc::__errno_location() = errno;
-    }
+    let errno = unsafe { *libc::__errno_location() };
+    let result = act();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
 }
 
 /// Calls `act` without recording its allocations.
@@ -72,4 +77,40 @@ pub fn reallocated(
         report_refused(size_bytes);
     }
     new
+}
+
+/// Counts an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and knows the sizes of its
+/// blocks. Returns whether it was counted; otherwise, [`record_object`] must be called.
+#[inline(always)]
+pub fn is_object_counted(size_bytes: usize) -> bool {
+    host::is_counted(size_bytes)
+}
+
+/// Records an allocated block that was not only counted. `errno` is preserved.
+#[inline(never)]
+pub fn record_object(block: *mut c_void, size_bytes: usize) {
+    preserving_errno(|| host::after_alloc(block.cast(), size_bytes));
+}
+
+/// Counts the free of a block of [`is_object_counted`], which was only counted. Returns whether it was counted; otherwise,
+/// [`record_object_free`] must be called.
+#[inline(always)]
+pub fn is_object_free_counted(size_bytes: usize) -> bool {
+    host::is_untracked_free_counted(size_bytes)
+}
+
+/// Records that a block that was not only counted is about to be freed. `errno` is preserved.
+#[inline(never)]
+pub fn record_object_free(block: *mut c_void, size_bytes: usize) {
+    preserving_errno(|| host::before_free(block.cast(), size_bytes));
+}
+
+/// Adds bytes that memtrack takes for the program's blocks, which a forked child inherits.
+pub fn add_internal(bytes: usize) {
+    internal_bytes::add_inherited(bytes);
+}
+
+/// Subtracts bytes of [`add_internal`].
+pub fn subtract_internal(bytes: usize) {
+    internal_bytes::subtract_inherited(bytes);
 }

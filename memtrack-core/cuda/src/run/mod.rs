@@ -26,6 +26,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use super::hook::LookupWatcher;
 pub use census::{Environment, Started};
 pub use memtrack_model::run_protocol::*;
 
@@ -106,6 +107,27 @@ pub unsafe fn without_library(environment: Environment, execute: impl FnOnce(*co
 /// none.
 pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
+}
+
+/// Returns the function with this name to which the executable is bound; null if there is none.
+pub fn process_symbol(name: &CStr) -> *mut c_void {
+    hook::process_symbol(name)
+}
+
+/// Makes the process's `dlsym` call `watcher` before each look-up, with its arguments. The watcher may be called at any
+/// time, on any thread.
+pub fn watch_lookups(watcher: LookupWatcher) {
+    hook::watch_lookups(watcher);
+}
+
+/// Looks up a name by a handle of the loader, as if the hook were not there.
+pub fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    hook::look_up(handle, name)
+}
+
+/// Returns how often the program has closed a library.
+pub fn closed_libraries() -> usize {
+    memtrack_recorder::events::closed_libraries()
 }
 
 /// Returns the load address of the binary that contains an address; null if there is no such binary.

@@ -85,6 +85,8 @@ pub(crate) use threads::add_shared_sums;
 pub use threads::{DEVICE_SLOTS, device_of, observed_sums, slot_of, sums};
 pub(crate) use threads::{ThreadState, states};
 pub use totals::Sums;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
+pub use unload::closed_libraries;
 
 use crate::stack::intern::StackInterner;
 use crate::{accounts, switch};

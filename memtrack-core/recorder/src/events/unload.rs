@@ -11,12 +11,20 @@
 use super::binaries;
 use crate::{reentry, switch};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// The C library's `dlclose`; null until it is looked up.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The number of calls of this `dlclose`.
+static CLOSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns how often the program has closed a library. Until this number changes, the handles of libraries keep their meaning.
+pub fn closed_libraries() -> usize {
+    CLOSED.load(Ordering::Relaxed)
+}
 
 /// Returns the C library's `dlclose`: the next function with that name.
 fn real() -> Option<Dlclose> {
@@ -39,6 +47,7 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = real() else { return -1 };
     // SAFETY: the caller guarantees that the handle is valid.
     let result = unsafe { real(handle) };
+    CLOSED.fetch_add(1, Ordering::Relaxed);
     if switch::is_on(switch::EVENTS) && !reentry::is_inside() {
         let _inside = reentry::enter();
         // Preserve the C library's `errno` for the caller.

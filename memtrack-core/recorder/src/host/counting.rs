@@ -60,10 +60,16 @@ impl Countdown {
         self.block_bytes.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
+    /// Returns whether a block is certainly small. False if the thread must read the settings.
+    #[inline(always)]
+    pub(super) fn is_small(&self, size_bytes: u64) -> bool {
+        size_bytes < u64::from(self.small_below.load(Ordering::Relaxed))
+    }
+
     /// Returns whether an allocated block is small and not sampled. If so, the countdown is reduced.
     #[inline(always)]
     pub(super) fn is_skipped(&self, size_bytes: u64) -> bool {
-        if size_bytes >= u64::from(self.small_below.load(Ordering::Relaxed)) {
+        if !self.is_small(size_bytes) {
             return false;
         }
         let (left, bytes) = (self.left(), self.countdown_bytes(size_bytes));
@@ -77,7 +83,7 @@ impl Countdown {
     /// Returns whether a freed block is certainly small and not in the live table.
     #[inline(always)]
     pub(super) fn is_certainly_untracked(&self, address: u64, size_bytes: u64) -> bool {
-        if size_bytes >= u64::from(self.small_below.load(Ordering::Relaxed)) {
+        if !self.is_small(size_bytes) {
             return false;
         }
         // SAFETY: the pointer is from `live_filter::shared` and is not null, because no block counts as small while it

@@ -130,7 +130,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if on & switch::ACCOUNTS != 0 {
             return observe_alloc_in_account(block, size, align);
         }
-        if is_counted(block, size) { block } else { record_or_refuse(block, size, align) }
+        if !block.is_null() && is_counted(size) { block } else { record_or_refuse(block, size, align) }
     }
 
     /// Reallocates a block and records the free and the allocation.
@@ -315,7 +315,7 @@ fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u
     if !block.is_null() {
         accounts::allocated(HOST, block as u64, size as u64);
     }
-    if !switch::is_on(switch::HOST | switch::RESERVE) || is_counted(block, size) {
+    if !switch::is_on(switch::HOST | switch::RESERVE) || !block.is_null() && is_counted(size) {
         return block;
     }
     record_or_refuse(block, size, align)
@@ -330,18 +330,18 @@ fn count_internal(bytes: i64) {
 /// Observes an allocation, where `block` is null if the allocation failed.
 #[inline(never)]
 pub fn after_alloc(block: *mut u8, size: usize) {
-    if !is_counted(block, size) {
+    if block.is_null() || !is_counted(size) {
         record_or_sample(block, size as u64);
     }
 }
 
 /// Counts an allocated block if it is small and not sampled. Returns whether it was counted, in which case nothing more
-/// is needed.
+/// is needed. Otherwise, [`after_alloc`] records it.
 #[inline(always)]
-fn is_counted(block: *mut u8, size: usize) -> bool {
+pub fn is_counted(size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = thread_outside_hooks() else { return false };
-    let is_counted = !block.is_null() && thread.state.countdown.is_skipped(size_bytes);
+    let is_counted = thread.state.countdown.is_skipped(size_bytes);
     if is_counted {
         thread.state.totals(HOST_SLOT).count_alloc(size_bytes);
     }
@@ -441,6 +441,17 @@ fn is_free_counted(block: *mut u8, size: usize) -> bool {
         thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
     is_counted
+}
+
+/// Counts the free of a block that [`is_counted`] has counted. Returns whether the free was counted, in which case nothing more is
+/// needed. Otherwise, [`before_free`] records it.
+#[inline(always)]
+pub fn is_untracked_free_counted(size: usize) -> bool {
+    let size_bytes = size as u64;
+    let thread = thread_outside_hooks().filter(|thread| thread.state.countdown.is_small(size_bytes));
+    let Some(thread) = thread else { return false };
+    thread.state.totals(HOST_SLOT).count_free(size_bytes);
+    true
 }
 
 /// Records the free of a block that may have been recorded, or any free by a thread that has not read the session's
