@@ -7,7 +7,8 @@
 //!
 //! Lookups take no lock, and need none: CPython calls its allocators under its lock (GIL), and interpreters with separate
 //! locks have separate arenas. Tables are never freed, so that they need no lock either, but the pages of a freed arena's
-//! bytes are returned to the system. Hence the memory is at most 1/16 of the arenas, and 8 bytes per MiB of the address space around them.
+//! bytes are returned to the system. Hence the memory is at most 1/16 of the arenas, and half a KiB per MiB of address space
+//! that ever contained a part of one.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
