@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Folders, the files in them that use `unsafe`, and the purpose of that use.
-const FILES: [(&str, &str, &str); 27] = [
+const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
     (
         "memtrack-cli/src/run",
