@@ -11,6 +11,7 @@
 //! - `accounts`: exact sums for tests with limits; `operators`: the reports of programs about their operators.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
+//! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
 //!   not know about memtrack.
@@ -28,6 +29,8 @@ pub mod host;
 pub mod internal_bytes;
 pub mod message;
 pub mod operators;
+#[doc(hidden)]
+pub mod python;
 pub mod reentry;
 pub mod scope;
 mod shared_map;

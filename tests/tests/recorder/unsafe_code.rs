@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Folders, the files in them that use `unsafe`, and the purpose of that use.
-const FILES: [(&str, &str, &str); 26] = [
+const FILES: [(&str, &str, &str); 27] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
     (
         "memtrack-cli/src/run",
@@ -61,6 +61,11 @@ const FILES: [(&str, &str, &str); 26] = [
         "barrier binaries chunk clock collect current_thread exit fork hooks inherit ring same_memory scope_sums \
          stream_file stream_thread streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
+    ),
+    (
+        "memtrack-core/recorder/src/python",
+        "codes elf interpreter memory suspension table walk",
+        "the interpreter's memory, and the functions that it exports",
     ),
     ("memtrack-core/recorder/src/scope", "link", "pointers to nodes and names that are never freed"),
     ("memtrack-core/recorder/src/stack", "modules", "the loader's list"),

@@ -15,7 +15,7 @@ pub(super) const MAX_EXTENTS: usize = 4096;
 pub(super) const MAGIC: [u8; 8] = *b"MTSHARED";
 /// The version of the layout, which changes with every change to the structures in this file or to the records in the
 /// log.
-pub(super) const ABI: u32 = 4;
+pub(super) const ABI: u32 = 5;
 
 /// The value of an extent in [`RegionHeader::owners`] if a process may take the extent. The value is 0 if the extent is
 /// not reserved yet.
@@ -146,10 +146,12 @@ pub enum Counter {
     FoldedScopes,
     /// Threads whose sums are not in shared memory, because there was no page for them.
     ThreadsWithoutSums,
+    /// Python frames that are recorded without a name, because their lines did not fit into the table.
+    OmittedPythonFrames,
 }
 
 /// The number of [`Counter`]s.
-pub(super) const COUNTERS: usize = Counter::ThreadsWithoutSums as usize + 1;
+pub(super) const COUNTERS: usize = Counter::OmittedPythonFrames as usize + 1;
 
 /// The counted peak of the heap, with the data of a [`CountedPeak`](memtrack_model::snapshot::CountedPeak).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
