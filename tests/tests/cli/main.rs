@@ -41,6 +41,7 @@ mod run_linked;
 mod run_plugins;
 mod run_privilege;
 mod run_processes;
+mod run_python;
 mod run_slow_collector;
 mod run_snapshots;
 mod run_symbols;

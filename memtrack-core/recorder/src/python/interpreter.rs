@@ -30,6 +30,7 @@ pub(super) struct Interpreter {
     version: VersionSource,
     has_debug_checks: bool,
     /// Whether the interpreter is in the program itself, which is never unloaded.
+    #[cfg_attr(test, expect(dead_code, reason = "tests do not unload libraries"))]
     pub(super) is_program: bool,
     /// The thread of the program's `main`; 0 if it is not known.
     main_thread: u64,
