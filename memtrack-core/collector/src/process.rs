@@ -245,7 +245,7 @@ impl Process {
     fn add(&mut self, record: ReadRecord) {
         match record {
             ReadRecord::Stack(id, addresses) => {
-                let addresses = self.python.merge(addresses);
+                let addresses = self.python.place(addresses);
                 self.rows.stacks.push((id, addresses));
             }
             ReadRecord::Thread(id, thread) => self.rows.threads.push((id, thread)),

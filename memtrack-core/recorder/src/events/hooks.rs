@@ -198,9 +198,11 @@ impl HookContext {
             }
             // Such a binary may be the Python interpreter.
             hash = kit.python.add_to(intern::hash(&addresses));
+            let has_python = kit.python.insert_into(&mut addresses);
             relocate(&mut addresses);
-            kit.python.insert_into(&mut addresses);
-            self.recorder.stacks.insert(hash, &addresses)
+            // Many instructions are on the same lines of Python, and their stacks are the same.
+            let content = if has_python { intern::hash(&addresses) } else { hash };
+            self.recorder.stacks.insert(content, &addresses)
         });
         kit.stacks.insert(hash, stack);
         stack

@@ -6,8 +6,11 @@ use super::codes;
 use super::elf::Exports;
 use super::layout::{Layout, TYPE_DEALLOC, layout_of};
 use super::memory::{Checked, Memory, Trusted};
+use super::merge::{UNMERGED, merge};
+use super::word::FrameWord;
 use crate::shared_memory::log::Record;
 use crate::shared_memory::{append, is_connected};
+use crate::stack::capture::MAX_FRAMES;
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -27,6 +30,8 @@ pub(super) struct Interpreter {
     pub(super) code_type: u64,
     /// The function that runs frames, `_PyEval_EvalFrameDefault`.
     pub(super) evaluator: Range<u64>,
+    /// The code of the binary.
+    code: Range<u64>,
     version: VersionSource,
     has_debug_checks: bool,
     /// Whether the interpreter is in the program itself, which is never unloaded.
@@ -119,6 +124,7 @@ pub(crate) unsafe fn notice(name: &str, bias: u64, headers: &[libc::Elf64_Phdr])
             current_state: function(current_state),
             runtime,
             code_type,
+            code: code_of(bias, headers)?,
             evaluator: evaluator.address..evaluator.address.saturating_add(evaluator.size_bytes),
             version,
             has_debug_checks: address("_Py_NegativeRefcount").is_some(),
@@ -140,6 +146,17 @@ pub(crate) unsafe fn notice(name: &str, bias: u64, headers: &[libc::Elf64_Phdr])
         }
         None => refuse("the interpreter does not export what is needed to read its frames"),
     }
+}
+
+/// Returns the addresses of a binary's code.
+fn code_of(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Range<u64>> {
+    let is_code =
+        |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0;
+    let loaded = |header: &libc::Elf64_Phdr| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        start..start.wrapping_add(header.p_memsz)
+    };
+    headers.iter().filter(is_code).map(loaded).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
 }
 
 /// Remembers the calling thread if it is the one that runs `main`.
@@ -270,6 +287,22 @@ impl Interpreter {
         // SAFETY: the call only queries a number.
         let is_main = || self.main_thread == unsafe { libc::pthread_self() };
         self.is_verified.load(Ordering::Relaxed) && (state.is_attached || is_main())
+    }
+
+    /// Puts Python frames at their places in a stack, innermost address first, or at its outer end, if some frames of the
+    /// evaluator are not recognized. `is_cut` is set if there may be more Python frames.
+    pub(super) fn insert(&self, stack: &mut Vec<u64>, frames: &[FrameWord], is_cut: bool) {
+        // A return address may be that of the function that follows.
+        let is_evaluator = |address: u64| self.evaluator.contains(&address.wrapping_sub(1));
+        let is_interpreter = |address: u64| self.code.contains(&address.wrapping_sub(1));
+        let calls = frames.iter().filter(|frame| frame.is_entry).count();
+        let found = stack.iter().filter(|&&address| is_evaluator(address)).count();
+        if calls == found || is_cut && calls < found || stack.len() >= MAX_FRAMES && calls > found {
+            *stack = merge(stack, frames, is_evaluator, is_interpreter);
+        } else {
+            stack.push(UNMERGED);
+            stack.extend(frames.iter().map(|frame| frame.to_word()));
+        }
     }
 
     /// Records that a walk with checks has found only code objects.

@@ -11,9 +11,9 @@
 //! - `location`, `lines`, `text`: the cold path: file, function and line of a frame
 //! - `word`: the form of a frame in a recorded stack
 //! - `table`: gives each location a number and reports it to the command
+//! - `merge`: puts the frames at their places among the native ones
 //!
-//! A recorded stack has the Python frames at its outer end, as [`FrameWord`]s; the command, which can read the
-//! interpreter's file, moves them to where they belong among the native frames.
+//! A recorded stack has its Python frames as [`FrameWord`]s; the command turns them into addresses with names.
 //!
 //! **Why is no name ever stale?** A frame is identified by the address of its code object and by the instruction. The
 //! address can be reused only after the code object was freed, and `codes` sees each such free before the memory is
@@ -38,6 +38,7 @@ mod lines;
 mod location;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod memory;
+mod merge;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64", not(test)))]
 mod suspension;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -54,6 +55,7 @@ mod word;
 pub use codes::block_freed;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use interpreter::notice;
+pub use merge::{UNMERGED, merge};
 #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64", not(test)))]
 pub(crate) use suspension::suspend;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

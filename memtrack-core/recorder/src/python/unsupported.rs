@@ -14,6 +14,8 @@ impl PythonFrames {
         hash
     }
 
-    /// Inserts nothing.
-    pub(crate) fn insert_into(&self, _outermost_first: &mut Vec<u64>) {}
+    /// Changes nothing, and returns false.
+    pub(crate) fn insert_into(&self, _outermost_first: &mut Vec<u64>) -> bool {
+        false
+    }
 }

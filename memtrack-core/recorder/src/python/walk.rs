@@ -143,28 +143,43 @@ impl PythonFrames {
         Some(hash)
     }
 
-    /// Inserts the frames at the outer end of a new stack, whose outermost address comes first.
+    /// Inserts the frames into a new stack, whose outermost address comes first. Returns whether there are any.
     #[cold]
-    pub(crate) fn insert_into(&self, outermost_first: &mut Vec<u64>) {
-        let Some(interpreter) = active() else { return };
-        let Some(layout) = interpreter.layout() else { return };
+    pub(crate) fn insert_into(&self, outermost_first: &mut Vec<u64>) -> bool {
+        let Some(interpreter) = active() else { return false };
+        let Some(layout) = interpreter.layout() else { return false };
+        let words = match self.words(interpreter, layout) {
+            Ok(words) if words.is_empty() => return false,
+            Ok(words) => words,
+            Err(reason) => {
+                refuse(reason);
+                return false;
+            }
+        };
+        if self.is_checked && self.is_attached && words.len() == self.len {
+            interpreter.set_verified();
+        }
+        outermost_first.reverse();
+        interpreter.insert(outermost_first, &words, self.len == MAX_PYTHON_FRAMES);
+        outermost_first.reverse();
+        true
+    }
+
+    /// Returns the frames as words of a stack, or the reason why they cannot be right.
+    fn words(&self, interpreter: &Interpreter, layout: &Layout) -> Result<Vec<FrameWord>, &'static str> {
         if self.is_broken && self.is_attached {
-            return refuse("the chain of its frames cannot be followed");
+            return Err("the chain of its frames cannot be followed");
         }
         let mut words = Vec::with_capacity(self.len);
         for frame in &self.frames[..self.len] {
             match self.location_of(frame, interpreter, layout) {
-                Some(location) => words.push(FrameWord { location, is_entry: frame.is_entry }.to_word()),
+                Some(location) => words.push(FrameWord { location, is_entry: frame.is_entry }),
                 // A thread without the GIL may have lost its frames to the end of the interpreter.
                 None if !self.is_attached => break,
-                None => return refuse("its frames do not refer to code objects"),
+                None => return Err("its frames do not refer to code objects"),
             }
         }
-        if self.is_checked && self.is_attached && words.len() == self.len && self.len > 0 {
-            interpreter.set_verified();
-        }
-        words.reverse();
-        outermost_first.splice(0..0, words);
+        Ok(words)
     }
 
     /// Returns the number of a frame's location, 0 if it has none, or `None` if it does not refer to a code object.
