@@ -344,10 +344,30 @@ impl Process {
         self.python_refusal.take()
     }
 
-    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. Returns a
-    /// message if the recording cannot be ended.
+    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. Returns messages
+    /// for the user.
     pub(crate) fn finish(
         mut self,
+        region: &Region,
+        view: &ProcessView,
+        is_replaced: bool,
+        file: &mut RunFile,
+    ) -> Vec<String> {
+        let mut messages = std::mem::take(&mut self.messages);
+        let unnamed = region.counter(view, Counter::OmittedPythonFrames);
+        if unnamed > 0 {
+            messages.push(format!(
+                "process {} ran more lines of Python than can be named: {unnamed} times, a frame of a new stack was left out",
+                self.pid
+            ));
+        }
+        messages.extend(self.end_in(region, view, is_replaced, file));
+        messages
+    }
+
+    /// Writes the end of the recording. Returns a message if that fails.
+    fn end_in(
+        &mut self,
         region: &Region,
         view: &ProcessView,
         is_replaced: bool,

@@ -4,7 +4,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::run::{Bench, load, load_each, stderr_text};
+use memtrack_tests::run::{Bench, compile_c, load, load_each, stderr_text};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -182,4 +182,114 @@ os._exit(0)
         checked += 1;
     }
     assert!(checked >= 3000, "{checked} events");
+}
+
+/// A program that exports what an interpreter does, with a state of the thread that the tests choose.
+const FAKE_INTERPRETER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+char _PyRuntime[4096];
+static void dealloc(void *code) {}
+void *PyCode_Type[64] = {[6] = dealloc};
+const unsigned long Py_Version = VERSION;
+#ifdef DEBUG
+void _Py_NegativeRefcount(void) {}
+#endif
+unsigned long code[64], frame[64], cframe[8], state[64];
+void *PyGILState_GetThisThreadState(void) { return state; }
+void *_PyThreadState_UncheckedGet(void) { return state; }
+__attribute__((noinline)) void *_PyEval_EvalFrameDefault(void) { return malloc(2000000); }
+int main(void) {
+    cframe[1] = (unsigned long)frame;
+    state[7] = (unsigned long)cframe;
+    frame[4] = (unsigned long)code;
+    code[1] = (unsigned long)PyCode_Type;
+#ifdef SETUP
+    SETUP
+#endif
+    void *block = _PyEval_EvalFrameDefault();
+    memset(block, 1, 2000000);
+    for (int i = 0; i < 100; i++) free(_PyEval_EvalFrameDefault());
+    return 0;
+}
+"#;
+
+#[test]
+fn interpreters_that_cannot_be_read_are_reported_once_and_do_no_harm() {
+    let python_3_11 = "-DVERSION=0x030b07f0";
+    for (arguments, reason) in [
+        (["-DVERSION=0x030e00f0", "-DSETUP="], "the layout of Python 3.14 is not known"),
+        (["-DVERSION=0x030d00f0", "-DSETUP="], "does not describe its layout"),
+        ([python_3_11, "-DSETUP=state[7]=24;"], "cannot be followed"),
+        ([python_3_11, "-DSETUP=frame[6]=0x123456789000;"], "cannot be followed"),
+        ([python_3_11, "-DSETUP=code[1]=0;"], "do not refer to code objects"),
+        (
+            [python_3_11, "-DSETUP=frame[7]=(unsigned long)code+184;code[17]=7;"],
+            "do not refer to code objects",
+        ),
+        (["-DVERSION=0x030b07f0", "-DDEBUG"], "debug builds"),
+    ] {
+        let bench = Bench::new();
+        compile_c(
+            bench.path("").as_path(),
+            FAKE_INTERPRETER,
+            &[arguments[0], arguments[1], "-rdynamic", "-o", "fake"],
+        );
+        let program = bench.path("fake");
+        let output = bench.run(&["--host", "-o", "recording", "--", program.to_str().expect("a plain path")]);
+        let text = stderr_text(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.matches("no lines of Python").count(), 1, "{arguments:?}: {text}");
+        assert!(text.contains(reason), "{arguments:?}: {text}");
+        let (snapshot, _) = load(&bench.path("recording"));
+        let mut symbols = Symbolizer::of(&snapshot);
+        let block = snapshot.blocks.iter().find(|block| block.size_bytes >= 2_000_000).expect("it is live");
+        let stack = symbols.stack(snapshot.stacks.get(block.stack));
+        assert!(stack.iter().any(|frame| frame.function == "_PyEval_EvalFrameDefault"), "{stack:#?}");
+    }
+}
+
+#[test]
+fn interpreter_in_a_library_that_is_opened_later_has_lines() {
+    let Some(python) = interpreter() else { return };
+    const QUERY: &str = "import sysconfig as s, os; \
+        print(os.path.join(s.get_config_var('LIBDIR'), s.get_config_var('INSTSONAME') or '?'))";
+    let answer = Command::new(&python).args(["-c", QUERY]).output().expect("it runs");
+    let library = String::from_utf8(answer.stdout).expect("a plain path").trim().to_owned();
+    if !library.contains(".so") || !Path::new(&library).exists() {
+        return println!("not tested: this Python has no shared library");
+    }
+    let bench = Bench::new();
+    let source = r#"
+#include <dlfcn.h>
+#include <stdlib.h>
+int main(void) {
+    for (int round = 0; round < 3; round++) {
+        void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+        if (!library) return 1;
+        ((void (*)(int))dlsym(library, "Py_InitializeEx"))(0);
+        int failed = ((int (*)(const char *))dlsym(library, "PyRun_SimpleString"))(
+            "import __main__\n"
+            "def make():\n"
+            "    return bytearray(1500000)\n"
+            "kept = make()\n");
+        if (failed) return 2;
+        if (round < 2) ((int (*)(void))dlsym(library, "Py_FinalizeEx"))();
+        if (round < 2) dlclose(library);
+    }
+    _Exit(0);
+}
+"#;
+    let defined = format!("-DLIBRARY=\"{library}\"");
+    compile_c(bench.path("").as_path(), source, &[&defined, "-o", "embeds"]);
+    let program = bench.path("embeds");
+    let output = bench.run(&["--host", "-o", "recording", "--", program.to_str().expect("a plain path")]);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let (snapshot, _) = load(&bench.path("recording"));
+    let mut symbols = Symbolizer::of(&snapshot);
+    let block = snapshot.blocks.iter().find(|block| block.size_bytes >= 1_500_000).expect("it is live");
+    let stack = symbols.stack(snapshot.stacks.get(block.stack));
+    let lines: Vec<_> = stack.iter().filter(|frame| frame.file.as_deref() == Some("<string>")).collect();
+    let lines: Vec<_> = lines.iter().map(|frame| (&*frame.function, frame.line)).collect();
+    assert_eq!(lines, [("make", Some(3)), ("<module>", Some(4))], "{stack:#?}");
 }

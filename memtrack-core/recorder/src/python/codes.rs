@@ -9,7 +9,6 @@
 //! interpreter that memtrack changes; the function that it then refers to calls the original one.
 #![allow(unsafe_code)]
 
-use super::memory;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -19,6 +18,10 @@ const BUCKETS: usize = 1 << 14;
 /// The generations, which are even. The lowest bit is set if stacks go through a code object of the bucket.
 static GENERATIONS: [AtomicU32; BUCKETS] = [const { AtomicU32::new(0) }; BUCKETS];
 const IS_USED: u32 = 1;
+
+/// The memory of the generations, in bytes.
+#[cfg(test)]
+pub(super) const MAX_BYTES: usize = BUCKETS * size_of::<AtomicU32>();
 
 #[inline(always)]
 fn bucket_of(code: u64) -> &'static AtomicU32 {
@@ -62,11 +65,14 @@ unsafe extern "C" fn free_code(code: *mut c_void) {
 }
 
 /// Replaces the deallocator of code objects, which is at this address. Returns false if this is impossible.
-pub(super) fn watch_frees(slot: u64) -> bool {
-    if !slot.is_multiple_of(8) || !memory::is_writable(slot) {
+///
+/// # Safety
+/// The address must be that of the type's field, in memory that can be written and stays mapped.
+pub(super) unsafe fn watch_frees(slot: u64) -> bool {
+    if !slot.is_multiple_of(8) {
         return false;
     }
-    // SAFETY: the memory is aligned, and was just read and written. Other threads only read it.
+    // SAFETY: the caller guarantees that it can be written, and it is aligned. Other threads only read it.
     let slot = unsafe { AtomicPtr::<c_void>::from_ptr(slot as *mut *mut c_void) };
     let own = free_code as Dealloc as *mut c_void;
     let original = slot.load(Ordering::Acquire);
@@ -108,7 +114,8 @@ mod tests {
             FREED.store(code as u64, Ordering::Relaxed);
         }
         let mut slot: *mut c_void = original as Dealloc as *mut c_void;
-        assert!(watch_frees(&raw mut slot as u64));
+        // SAFETY: the variable exists until the end of the test.
+        assert!(unsafe { watch_frees(&raw mut slot as u64) });
         let code = 0x7fff_0000_4560;
         mark_used(code);
         let before = generation_of(code);
@@ -116,6 +123,5 @@ mod tests {
         unsafe { std::mem::transmute::<*mut c_void, Dealloc>(slot)(code as *mut c_void) };
         assert_eq!(FREED.load(Ordering::Relaxed), code);
         assert_ne!(generation_of(code), before);
-        assert!(!watch_frees(8), "nothing is mapped there");
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Interpreter {
     code: Range<u64>,
     version: VersionSource,
     has_debug_checks: bool,
+    /// Whether the type of code objects is in writable memory.
+    has_writable_types: bool,
     /// Whether the interpreter is in the program itself, which is never unloaded.
     #[cfg_attr(test, expect(dead_code, reason = "tests do not unload libraries"))]
     pub(super) is_program: bool,
@@ -128,6 +130,7 @@ pub(crate) unsafe fn notice(name: &str, bias: u64, headers: &[libc::Elf64_Phdr])
             evaluator: evaluator.address..evaluator.address.saturating_add(evaluator.size_bytes),
             version,
             has_debug_checks: address("_Py_NegativeRefcount").is_some(),
+            has_writable_types: is_writable(bias, headers, code_type + TYPE_DEALLOC),
             is_program: name.is_empty(),
             main_thread: MAIN_THREAD.load(Ordering::Relaxed),
             stage: AtomicU8::new(NOTICED),
@@ -148,15 +151,28 @@ pub(crate) unsafe fn notice(name: &str, bias: u64, headers: &[libc::Elf64_Phdr])
     }
 }
 
+/// Returns the addresses of a loaded segment.
+fn loaded(bias: u64, header: &libc::Elf64_Phdr) -> Range<u64> {
+    let start = bias.wrapping_add(header.p_vaddr);
+    start..start.wrapping_add(header.p_memsz)
+}
+
 /// Returns the addresses of a binary's code.
 fn code_of(bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Range<u64>> {
     let is_code =
         |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0;
-    let loaded = |header: &libc::Elf64_Phdr| {
-        let start = bias.wrapping_add(header.p_vaddr);
-        start..start.wrapping_add(header.p_memsz)
+    let code = headers.iter().filter(is_code).map(|header| loaded(bias, header));
+    code.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+}
+
+/// Returns whether a variable of a binary can be written after the binary was loaded.
+fn is_writable(bias: u64, headers: &[libc::Elf64_Phdr], address: u64) -> bool {
+    let is_in = |kind: u32, flags: u32| {
+        let mut segments =
+            headers.iter().filter(|header| header.p_type == kind && header.p_flags & flags == flags);
+        segments.any(|header| loaded(bias, header).contains(&address))
     };
-    headers.iter().filter(is_code).map(loaded).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+    is_in(libc::PT_LOAD, libc::PF_W) && !is_in(libc::PT_GNU_RELRO, 0)
 }
 
 /// Remembers the calling thread if it is the one that runs `main`.
@@ -218,7 +234,8 @@ impl Interpreter {
         if self.has_debug_checks {
             return Err("debug builds of Python are not supported".to_owned());
         }
-        if !codes::watch_frees(self.code_type + TYPE_DEALLOC) {
+        // SAFETY: the binary stays loaded during the hook, and the segment was found to be writable.
+        if !self.has_writable_types || !unsafe { codes::watch_frees(self.code_type + TYPE_DEALLOC) } {
             return Err("the type of code objects cannot be changed".to_owned());
         }
         Ok(layout)

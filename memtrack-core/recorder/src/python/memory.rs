@@ -86,19 +86,6 @@ pub(super) fn read(address: u64, bytes: &mut [u8]) -> bool {
     copied == bytes.len() as isize
 }
 
-/// Returns whether the eight bytes at `address` can be written. Writes the value that they have.
-pub(super) fn is_writable(address: u64) -> bool {
-    let mut bytes = [0_u8; 8];
-    if !read(address, &mut bytes) {
-        return false;
-    }
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: bytes.len() };
-    // SAFETY: the kernel writes the same bytes again, if it can write there at all.
-    let copied = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
-    copied == bytes.len() as isize
-}
-
 /// Reads consecutive bytes in pieces, so that a decoder can stop early.
 pub(super) struct Bytes {
     address: u64,
@@ -152,8 +139,6 @@ mod tests {
             (trusted.word(address), trusted.word(8), trusted.word(address + 1)),
             (Some(7), None, None)
         );
-        assert!(is_writable(address));
-        assert!(!is_writable(unmapped_memory_is_reported_and_mapped_memory_is_read as *const () as u64));
     }
 
     #[test]

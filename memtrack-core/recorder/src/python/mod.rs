@@ -63,3 +63,7 @@ pub(crate) use unsupported::PythonFrames;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use walk::PythonFrames;
 pub use word::{FrameWord, MAX_PYTHON_FRAMES};
+
+/// The maximum memory of all tables, in bytes.
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+pub(crate) const MAX_BYTES: usize = table::MAX_BYTES + codes::MAX_BYTES;

@@ -26,6 +26,10 @@ const CONTENTS: usize = 1 << 17;
 /// select the slot.
 const NUMBER_BITS: u32 = 17;
 
+/// The maximum memory of a table, in bytes.
+#[cfg(test)]
+pub(super) const MAX_BYTES: usize = (PLACES + CONTENTS) * size_of::<AtomicU64>();
+
 /// The locations of one process.
 pub(super) struct Locations {
     by_place: Zeroed<AtomicU64>,
