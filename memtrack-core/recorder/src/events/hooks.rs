@@ -197,8 +197,9 @@ impl HookContext {
                 addresses = capture();
             }
             // Such a binary may be the Python interpreter.
-            hash = kit.python.add_to(intern::hash(&addresses));
-            let has_python = kit.python.insert_into(&mut addresses);
+            let native = intern::hash(&addresses);
+            hash = kit.python.add_to(native);
+            let has_python = hash != native && kit.python.insert_into(&mut addresses);
             relocate(&mut addresses);
             // Many instructions are on the same lines of Python, and their stacks are the same.
             let content = if has_python { intern::hash(&addresses) } else { hash };

@@ -20,7 +20,7 @@ const SHARED_KIT_COUNT: usize = 8;
 /// The buffers for captures, and a cache of stack ids.
 pub(crate) struct Kit {
     pub(crate) capture: Box<Capture>,
-    pub(crate) python: PythonFrames,
+    pub(crate) python: Box<PythonFrames>,
     pub(crate) stacks: StackCache,
     /// The value of [`GENERATION`] for which `stacks` is valid.
     generation: u32,
@@ -41,7 +41,12 @@ impl Kit {
     fn new() -> Self {
         crate::internal_bytes::add(KIT_BYTES);
         let generation = GENERATION.load(Ordering::Acquire);
-        Self { capture: Capture::new(), python: PythonFrames::new(), stacks: StackCache::new(), generation }
+        Self {
+            capture: Capture::new(),
+            python: Box::new(PythonFrames::new()),
+            stacks: StackCache::new(),
+            generation,
+        }
     }
 
     /// Drops the cached stacks if code has been unloaded since the last call.

@@ -65,15 +65,12 @@ impl PythonFrames {
         }
     }
 
-    /// Reads the frames of the calling thread, and returns `hash` with the frames mixed in; unchanged if the thread runs no
-    /// Python.
+    /// Reads the frames of the calling thread, and returns `hash` with the frames mixed in. If the thread runs no Python,
+    /// the hash is unchanged, and the buffer is not valid.
     #[inline(always)]
     pub(crate) fn add_to(&mut self, hash: u64) -> u64 {
         match active() {
-            None => {
-                self.len = 0;
-                hash
-            }
+            None => hash,
             Some(interpreter) => self.walk(interpreter, hash),
         }
     }
@@ -143,7 +140,8 @@ impl PythonFrames {
         Some(hash)
     }
 
-    /// Inserts the frames into a new stack, whose outermost address comes first. Returns whether there are any.
+    /// Inserts the frames that [`Self::add_to`] has just read into a new stack, whose outermost address comes first. Returns
+    /// whether there are any.
     #[cold]
     pub(crate) fn insert_into(&self, outermost_first: &mut Vec<u64>) -> bool {
         let Some(interpreter) = active() else { return false };
