@@ -432,6 +432,9 @@ fn pass_on(collector: &mut Collector, voice: &Voice, reporter: &mut Reporter) {
              --export-dynamic do), and run it again.\n"
         ));
     }
+    for (process, reason) in collector.take_without_python() {
+        voice.say(&format!("memtrack: process {process} has no lines of Python: {reason}\n"));
+    }
     for failed in collector.take_failed_requests() {
         let row = collector.rows().iter().find(|row| Some(row.number) == failed.process);
         let subject = row.map(|row| Subject::of(row, collector.recording()));

@@ -6,6 +6,7 @@
 //!
 //! - `process`: one recorded process: its tables, and the events that are drained from its pages
 //! - `on_demand`: memory that a process maps and that no call shows
+//! - `python`: the places of Python frames in stacks
 //! - `recording`: the file of the run, in several parts if its size is limited
 //! - `snapshot`: snapshots of a program that is still running
 //! - `system`: the system's information about a process
@@ -19,6 +20,7 @@
 
 mod on_demand;
 mod process;
+mod python;
 mod recording;
 mod snapshot;
 mod system;
@@ -90,6 +92,8 @@ pub struct Collector {
     failed: Vec<FailedRequest>,
     /// The processes whose driver calls bypass the hook: process id, and the binary whose `dlsym` is called instead.
     bypassed: Vec<(u32, String)>,
+    /// The processes whose Python frames are not recorded: process id and reason.
+    without_python: Vec<(u32, String)>,
 }
 
 impl Collector {
@@ -117,6 +121,7 @@ impl Collector {
             messages: Vec::new(),
             failed: Vec::new(),
             bypassed: Vec::new(),
+            without_python: Vec::new(),
         })
     }
 
@@ -188,6 +193,7 @@ impl Collector {
         self.failed.append(&mut process.take_failed_requests());
         let bypass = process.take_bypass(&self.region, view);
         self.bypassed.extend(bypass.map(|owner| (view.pid, owner)));
+        self.without_python.extend(process.take_python_refusal().map(|reason| (view.pid, reason)));
         has_events
     }
 
@@ -251,6 +257,11 @@ impl Collector {
     /// so that driver calls do not reach the hook.
     pub fn take_bypassed(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.bypassed)
+    }
+
+    /// Returns and removes the processes whose Python frames are not recorded, with the reasons.
+    pub fn take_without_python(&mut self) -> Vec<(u32, String)> {
+        std::mem::take(&mut self.without_python)
     }
 
     /// Returns how many programs were beyond the limit. If the heap is recorded, these programs are recorded with the

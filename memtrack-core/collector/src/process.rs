@@ -2,18 +2,19 @@
 
 use crate::Settings;
 use crate::on_demand::OnDemand;
+use crate::python::{Python, add_name};
 use crate::recording::RunFile;
 use crate::system::SystemProcess;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, Marks, Module, ProcessEnd,
-    ProcessRow, ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
+    AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, Marks, Module,
+    ProcessEnd, ProcessRow, ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
 };
 use memtrack_recorder::recorder::{Sums, device_of, meta_of_process, statistics_of, ticks};
 use memtrack_recorder::shared_memory::log::ReadRecord;
 use memtrack_recorder::shared_memory::{Counter, EventPage, LogState, ProcessView, Region};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -30,8 +31,8 @@ pub(crate) struct Process {
     log: LogState,
     program: String,
     rows: Rows,
-    /// The binaries that the process has reported so far: their start addresses and paths.
-    modules: HashSet<(u64, String)>,
+    /// The binaries that the process has reported so far, by start address and path: the end and the load address.
+    modules: HashMap<(u64, String), [u64; 2]>,
     driver: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
     /// Whether `driver` contains a reading that has not been written to the file yet.
     has_new_reading: bool,
@@ -55,6 +56,9 @@ pub(crate) struct Process {
     /// The binary whose `dlsym` makes driver calls bypass the hook; `None` if there is none, or after
     /// [`Self::take_bypass`] has returned it.
     bypass: Option<String>,
+    python: Python,
+    /// The reason why Python frames are not recorded, until [`Self::take_python_refusal`] returns it.
+    python_refusal: Option<String>,
     messages: Vec<String>,
     /// Failed requests whose events may not have been written yet.
     new_failed: Vec<FailedRequest>,
@@ -76,6 +80,8 @@ pub(crate) struct Rows {
     pub(crate) modules: Vec<Module>,
     pub(crate) scopes: Vec<(ScopeId, Scope)>,
     pub(crate) marks: Marks,
+    /// The names of the lines of Python in new stacks.
+    pub(crate) names: KnownNames,
 }
 
 impl Rows {
@@ -85,6 +91,7 @@ impl Rows {
             && self.modules.is_empty()
             && self.scopes.is_empty()
             && self.marks.rows.is_empty()
+            && self.names.is_empty()
     }
 }
 
@@ -122,7 +129,7 @@ impl Process {
             log: LogState::default(),
             program: String::new(),
             rows: Rows::default(),
-            modules: HashSet::new(),
+            modules: HashMap::new(),
             driver: BTreeMap::new(),
             has_new_reading: false,
             sums_written: Instant::now(),
@@ -138,6 +145,8 @@ impl Process {
             resident_begun: None,
             resident_read: None,
             bypass: None,
+            python: Python::default(),
+            python_refusal: None,
             messages: Vec::new(),
             new_failed: Vec::new(),
             failed: Vec::new(),
@@ -252,7 +261,10 @@ impl Process {
 
     fn add(&mut self, record: ReadRecord) {
         match record {
-            ReadRecord::Stack(id, addresses) => self.rows.stacks.push((id, addresses)),
+            ReadRecord::Stack(id, addresses) => {
+                let addresses = self.python.place(addresses);
+                self.rows.stacks.push((id, addresses));
+            }
             ReadRecord::Thread(id, thread) => self.rows.threads.push((id, thread)),
             ReadRecord::Module(module) => {
                 // The program is the first binary.
@@ -260,10 +272,24 @@ impl Process {
                     self.program.clone_from(&module.path);
                 }
                 // A binary is reported when it is listed, and when a stack first passes through it.
-                if self.modules.insert((module.start, module.path.clone())) {
+                let place = (module.start, module.path.clone());
+                if self.modules.insert(place, [module.end, module.bias]).is_none() {
                     self.rows.modules.push(module);
                 }
             }
+            ReadRecord::Python(start, end) => {
+                // The binary was reported before the first stack through it.
+                let mut modules = self
+                    .modules
+                    .iter()
+                    .map(|((start, path), [end, bias])| (path.as_str(), *start..*end, *bias));
+                let binary = modules.find(|(_, code, _)| code.contains(&start));
+                self.python = Python::new(start..end, binary);
+            }
+            ReadRecord::PythonLocation(number, line, file, function) => {
+                add_name(&mut self.rows.names, number, line, file, function);
+            }
+            ReadRecord::PythonRefused(reason) => self.python_refusal = Some(reason),
             ReadRecord::CommandLine(arguments) => self.row.arguments = arguments,
             ReadRecord::Driver(reading) => {
                 self.driver.insert((reading.device, reading.moment), reading);
@@ -330,10 +356,35 @@ impl Process {
         if region.is_bypassed(view) { self.bypass.take() } else { None }
     }
 
-    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. Returns a
-    /// message if the recording cannot be ended.
+    /// Returns the reason why Python frames of the process are not recorded, if there is one. Returns it only once.
+    pub(crate) fn take_python_refusal(&mut self) -> Option<String> {
+        self.python_refusal.take()
+    }
+
+    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. Returns messages
+    /// for the user.
     pub(crate) fn finish(
         mut self,
+        region: &Region,
+        view: &ProcessView,
+        is_replaced: bool,
+        file: &mut RunFile,
+    ) -> Vec<String> {
+        let mut messages = std::mem::take(&mut self.messages);
+        let unnamed = region.counter(view, Counter::OmittedPythonFrames);
+        if unnamed > 0 {
+            messages.push(format!(
+                "process {} ran more lines of Python than can be named: {unnamed} times, a frame of a new stack was left out",
+                self.pid
+            ));
+        }
+        messages.extend(self.end_in(region, view, is_replaced, file));
+        messages
+    }
+
+    /// Writes the end of the recording. Returns a message if that fails.
+    fn end_in(
+        &mut self,
         region: &Region,
         view: &ProcessView,
         is_replaced: bool,

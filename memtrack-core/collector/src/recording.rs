@@ -8,7 +8,7 @@ use memtrack_file::unfinished::{LiveState, count_event};
 use memtrack_file::{RecordingWriter, create_private_file};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, Meta, Module, ProcessRow, Scope, Thread, Unrecorded,
+    DeviceStatistics, DriverReading, KnownNames, Meta, Module, ProcessRow, Scope, Thread, Unrecorded,
 };
 use memtrack_recorder::recorder::parts::{PartFile, free_number, lock_new_file, remove_new_part};
 use memtrack_recorder::recorder::{Context, clock_now};
@@ -87,6 +87,7 @@ struct Tables {
     threads: Vec<(ThreadId, Thread)>,
     modules: Vec<Module>,
     scopes: Vec<(ScopeId, Scope)>,
+    names: KnownNames,
 }
 
 impl RunFile {
@@ -383,6 +384,7 @@ impl Recording {
         let (first, since_ticks) = (tables.first, tables.newest_ticks);
         writer.part(&Part { first, since_ticks, devices, ..part.clone() })?;
         writer.modules(&tables.modules)?;
+        writer.names(&tables.names)?;
         write_stacks(writer, &tables.stacks)?;
         writer.scopes(&tables.scopes)?;
         writer.threads(&tables.threads)?;
@@ -396,6 +398,7 @@ fn write_rows(writer: &mut RecordingWriter<PartFile>, rows: &Rows) -> io::Result
     if !rows.modules.is_empty() {
         writer.modules(&rows.modules)?;
     }
+    writer.names(&rows.names)?;
     write_stacks(writer, &rows.stacks)?;
     if !rows.scopes.is_empty() {
         writer.scopes(&rows.scopes)?;
@@ -456,6 +459,7 @@ impl Tables {
             threads: Vec::new(),
             modules: Vec::new(),
             scopes: Vec::new(),
+            names: KnownNames::default(),
         }
     }
 
@@ -465,6 +469,7 @@ impl Tables {
         self.threads.extend(rows.threads);
         self.modules.extend(rows.modules);
         self.scopes.extend(rows.scopes);
+        self.names.frames.extend(rows.names.frames);
         for event in events {
             count_event(&mut self.counts, event);
             self.newest_ticks = self.newest_ticks.max(event.ticks);

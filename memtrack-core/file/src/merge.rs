@@ -97,6 +97,10 @@ impl Merged {
             let fits = to.stacks.addresses.len() + addresses.len() <= u32::MAX as usize;
             to.stacks.push(if fits { addresses } else { &[] });
         }
+        let names = std::mem::take(&mut from.names.frames).into_iter();
+        to.names
+            .frames
+            .extend(names.map(|(address, frames)| (address.wrapping_add(offsets.address), frames)));
         to.scopes.rows.extend(from.scopes.rows.drain(1..));
         let skipped = usize::from(!to.threads.is_empty()).min(from.threads.len());
         to.threads.extend(from.threads.drain(skipped..));

@@ -12,6 +12,7 @@
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
+//! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
 //!   not know about memtrack.
@@ -32,6 +33,8 @@ pub mod internal_bytes;
 pub mod mapped;
 pub mod message;
 pub mod operators;
+#[doc(hidden)]
+pub mod python;
 pub mod reentry;
 pub mod scope;
 mod shared_map;

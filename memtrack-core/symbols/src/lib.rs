@@ -6,7 +6,8 @@
 //!
 //! - `locate` finds the file of a recorded binary by its identity (`build_id`). `symbols` turns addresses into
 //!   functions and lines.
-//! - `names`, `demangle` and `qualify` produce readable function names and their full paths.
+//! - `names`, `demangle` and `qualify` produce readable function names and their full paths. `parts` finds the pieces of a
+//!   split function.
 //!
 //! This package is part of `memtrack-core`, which re-exports its public API. Depend on `memtrack-core` instead.
 
@@ -14,8 +15,10 @@ pub mod build_id;
 mod demangle;
 mod locate;
 pub mod names;
+mod parts;
 mod qualify;
 mod symbols;
 
 pub use memtrack_model::Frame;
+pub use parts::parts_of_function;
 pub use symbols::Symbolizer;

@@ -42,6 +42,7 @@ mod run_mapped;
 mod run_plugins;
 mod run_privilege;
 mod run_processes;
+mod run_python;
 mod run_python_objects;
 mod run_slow_collector;
 mod run_snapshots;

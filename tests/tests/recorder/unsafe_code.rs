@@ -68,6 +68,11 @@ const FILES: &[(&str, &str, &str)] = &[
          stream_file stream_thread streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
     ),
+    (
+        "memtrack-core/recorder/src/python",
+        "codes elf interpreter memory suspension table walk",
+        "the interpreter's memory, and the functions that it exports",
+    ),
     ("memtrack-core/recorder/src/scope", "link", "pointers to nodes and names that are never freed"),
     ("memtrack-core/recorder/src/stack", "modules", "the loader's list"),
     ("memtrack-core/recorder/src/stack", "separate_stack", "a naked switch of stacks"),

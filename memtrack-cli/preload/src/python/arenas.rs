@@ -76,14 +76,13 @@ unsafe extern "C" fn free(context: *mut c_void, arena: *mut c_void, bytes: usize
 pub(super) struct Domain {
     /// The domain's number in CPython's `PyMemAllocatorDomain`.
     number: c_int,
-    is_object: bool,
     /// The allocator that memtrack replaced; null before that.
     original: AtomicPtr<Allocator>,
 }
 
 impl Domain {
-    pub(super) const fn new(number: c_int, is_object: bool) -> Self {
-        Self { number, is_object, original: AtomicPtr::new(null_mut()) }
+    pub(super) const fn new(number: c_int) -> Self {
+        Self { number, original: AtomicPtr::new(null_mut()) }
     }
 }
 
@@ -113,7 +112,7 @@ fn replace_allocators(interpreter: &'static Interpreter) {
             Some(original) if is_same(original, &current) => original,
             Some(_) => continue,
         };
-        let recording = Allocator::recording(original, domain.is_object);
+        let recording = Allocator::recording(original);
         // SAFETY: CPython copies the allocator, whose functions and context stay valid.
         unsafe { (interpreter.functions.set_allocator)(domain.number, &recording) };
     }

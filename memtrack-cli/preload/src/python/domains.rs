@@ -25,12 +25,9 @@ pub(super) struct Allocator {
 
 impl Allocator {
     /// Returns an allocator that calls `original` and records the blocks.
-    pub(super) fn recording(original: &'static Self, is_object: bool) -> Self {
+    pub(super) fn recording(original: &'static Self) -> Self {
         let context = std::ptr::from_ref(original).cast_mut().cast();
-        match is_object {
-            true => Self { context, malloc, calloc, realloc: realloc::<true>, free: free::<true> },
-            false => Self { context, malloc, calloc, realloc: realloc::<false>, free: free::<false> },
-        }
+        Self { context, malloc, calloc, realloc, free }
     }
 
     /// Returns the original allocator of a function's context.
@@ -81,11 +78,6 @@ fn record_free(block: Block) -> Option<usize> {
     Some(size)
 }
 
-/// Called for each block of the domain `obj` that is freed, wherever it lies, so that what is known about the object at this
-/// address can be forgotten. Nothing is known about objects here.
-#[inline(always)]
-fn note_freed(_block: Block) {}
-
 unsafe extern "C" fn malloc(context: Context, size: usize) -> Block {
     // SAFETY: CPython passes the context that was set with this function. The original is called as CPython would call it.
     let block = unsafe {
@@ -104,11 +96,8 @@ unsafe extern "C" fn calloc(context: Context, count: usize, size: usize) -> Bloc
     record(block, count.saturating_mul(size))
 }
 
-unsafe extern "C" fn free<const IS_OBJECT: bool>(context: Context, block: Block) {
+unsafe extern "C" fn free(context: Context, block: Block) {
     record_free(block);
-    if IS_OBJECT {
-        note_freed(block);
-    }
     // SAFETY: as in `malloc`.
     unsafe {
         let original = Allocator::original(context);
@@ -117,7 +106,7 @@ unsafe extern "C" fn free<const IS_OBJECT: bool>(context: Context, block: Block)
 }
 
 /// Reallocates a block. It may stay, move in the arenas, or move from an arena to `malloc`, which then records the new block.
-unsafe extern "C" fn realloc<const IS_OBJECT: bool>(context: Context, old: Block, size: usize) -> Block {
+unsafe extern "C" fn realloc(context: Context, old: Block, size: usize) -> Block {
     // The free is recorded first, because the original may free the block.
     let old_size = record_free(old);
     // SAFETY: as in `malloc`.
@@ -131,9 +120,6 @@ unsafe extern "C" fn realloc<const IS_OBJECT: bool>(context: Context, old: Block
             record(old, old_size);
         }
         return new;
-    }
-    if IS_OBJECT && new != old {
-        note_freed(old);
     }
     record(new, size)
 }

@@ -121,7 +121,7 @@ fn replace_arena_allocator(functions: Functions) {
         let interpreter = match unsafe { slot.load(Ordering::Acquire).as_ref() } {
             None => {
                 let Some(arenas) = functions.arenas() else { return };
-                let domains = [Domain::new(MEM, false), Domain::new(OBJ, true)];
+                let domains = [Domain::new(MEM), Domain::new(OBJ)];
                 let new = Box::into_raw(Box::new(Interpreter { functions, arenas, domains }));
                 if slot.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                     // SAFETY: the box was just made, and no pointer to it was stored.

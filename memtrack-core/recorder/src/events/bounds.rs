@@ -7,7 +7,7 @@ use super::{
     thread_names,
 };
 use crate::stack::{capture, intern, separate_stack};
-use crate::{host, scope};
+use crate::{host, python, scope};
 use memtrack_model::event::Event;
 
 const MIB: usize = 1 << 20;
@@ -41,6 +41,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
         ("marked moments", marks::MAX_BYTES),
         #[cfg(target_os = "linux")]
         ("mapped ranges", crate::mapped::MAX_BYTES),
+        ("lines of Python", python::MAX_BYTES),
     ];
     let sum: usize = bounds.iter().map(|(_, bytes)| bytes).sum();
     let list: Vec<String> = bounds.iter().map(|(what, bytes)| format!("{what} {}", bytes / MIB)).collect();

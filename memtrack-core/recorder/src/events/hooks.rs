@@ -187,7 +187,7 @@ impl HookContext {
     fn stack_with(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         kit.refresh();
         let addresses = settings::without_internal_code(kit.capture.take(&self.registers, bounds));
-        let hash = intern::hash(addresses);
+        let hash = kit.python.add_to(intern::hash(addresses));
         if let Some(stack) = kit.stacks.get(hash) {
             return stack;
         }
@@ -201,7 +201,7 @@ impl HookContext {
         let mut capture =
             || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
         let mut addresses = capture();
-        let mut hash = intern::hash(&addresses);
+        let mut hash = kit.python.add_to(intern::hash(&addresses));
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
             // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a
             // new capture continues to the next such code.
@@ -211,9 +211,14 @@ impl HookContext {
                 }
                 addresses = capture();
             }
-            hash = intern::hash(&addresses);
+            // Such a binary may be the Python interpreter.
+            let native = intern::hash(&addresses);
+            hash = kit.python.add_to(native);
+            let has_python = hash != native && kit.python.insert_into(&mut addresses);
             relocate(&mut addresses);
-            self.recorder.stacks.insert(hash, &addresses)
+            // Many instructions are on the same lines of Python, and their stacks are the same.
+            let content = if has_python { intern::hash(&addresses) } else { hash };
+            self.recorder.stacks.insert(content, &addresses)
         });
         kit.stacks.insert(hash, stack);
         stack

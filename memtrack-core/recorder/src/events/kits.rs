@@ -6,6 +6,7 @@
 
 use super::current_thread::lock_any;
 use super::fork::ForkCell;
+use crate::python::PythonFrames;
 use crate::stack::capture::Capture;
 use crate::stack::intern::StackCache;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,6 +20,7 @@ const SHARED_KIT_COUNT: usize = 8;
 /// The buffers for captures, and a cache of stack ids.
 pub(crate) struct Kit {
     pub(crate) capture: Box<Capture>,
+    pub(crate) python: Box<PythonFrames>,
     pub(crate) stacks: StackCache,
     /// The value of [`GENERATION`] for which `stacks` is valid.
     generation: u32,
@@ -39,7 +41,12 @@ impl Kit {
     fn new() -> Self {
         crate::internal_bytes::add(KIT_BYTES);
         let generation = GENERATION.load(Ordering::Acquire);
-        Self { capture: Capture::new(), stacks: StackCache::new(), generation }
+        Self {
+            capture: Capture::new(),
+            python: Box::new(PythonFrames::new()),
+            stacks: StackCache::new(),
+            generation,
+        }
     }
 
     /// Drops the cached stacks if code has been unloaded since the last call.

@@ -45,9 +45,13 @@ fn real() -> Option<Dlclose> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = real() else { return -1 };
+    #[cfg(target_arch = "x86_64")]
+    let suspended = if reentry::is_inside() { None } else { crate::python::suspend() };
     // SAFETY: the caller guarantees that the handle is valid.
     let result = unsafe { real(handle) };
     CLOSED.fetch_add(1, Ordering::Relaxed);
+    #[cfg(target_arch = "x86_64")]
+    drop(suspended);
     if switch::is_on(switch::EVENTS) && !reentry::is_inside() {
         let _inside = reentry::enter();
         // Preserve the C library's `errno` for the caller.

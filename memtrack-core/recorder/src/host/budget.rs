@@ -19,7 +19,7 @@
 
 use memtrack_model::event::interval_of_class;
 use memtrack_model::snapshot::Sampling;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// The number of bytes that a small block counts for in addition to its size. By size alone, blocks of a few dozen
 /// bytes would hardly ever be sampled next to blocks of a few thousand bytes. Most blocks are tiny, so the number of
@@ -96,6 +96,16 @@ static EXACT_NS: AtomicU64 = AtomicU64::new(0);
 static SPENT_NS: AtomicU64 = AtomicU64::new(0);
 /// The class with the widest interval used so far.
 static WIDEST_CLASS: AtomicU8 = AtomicU8::new(0);
+
+/// Whether the whole loan may be spent at once, however heavy the load.
+static IS_PATIENT: AtomicBool = AtomicBool::new(false);
+
+/// Allows that the whole loan is spent at once. Programs under `memtrack run` are often short, and begin with thousands of
+/// blocks from places that are new: with a small part of the loan, nearly all of a run of 0.1 s would be sampled at the widest
+/// interval, because the first event of each place costs many times as much as the later ones.
+pub fn set_patient(is_patient: bool) {
+    IS_PATIENT.store(is_patient, Relaxed);
+}
 
 /// Resets everything for a new session.
 pub(super) fn begin() {
@@ -245,6 +255,7 @@ impl Ledger {
     /// Returns whether the thread may borrow more in order to record every block, or to start doing so again.
     fn may_borrow(&self, budget: f64, pair_ns: f64) -> bool {
         match self.class {
+            0 if IS_PATIENT.load(Relaxed) => true,
             0 => self.excess_ns < BURST_NS.min(BURST_AT_ONCE_NS + BURST_GROWTH * self.used_ns),
             _ if LOAN_LEFT_NS.load(Relaxed) <= 0 => false,
             _ => self.excess_ns <= 0.0 && self.is_cheap(budget * BURST_FACTOR * BURST_EASE, pair_ns),

@@ -26,7 +26,7 @@ pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
 #[cfg(target_os = "linux")]
 pub(crate) use budget::min_class;
-pub use budget::{sample_block_bytes, so_far as sampling_so_far};
+pub use budget::{sample_block_bytes, set_patient, so_far as sampling_so_far};
 pub use counting::Countdown;
 pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;

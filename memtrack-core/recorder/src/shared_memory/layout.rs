@@ -154,10 +154,12 @@ pub enum Counter {
     MappedFileBytes,
     /// The highest value of [`Self::MappedFileBytes`].
     MaxMappedFileBytes,
+    /// Python frames that are recorded without a name, because their lines did not fit into the table.
+    OmittedPythonFrames,
 }
 
 /// The number of [`Counter`]s.
-pub(super) const COUNTERS: usize = Counter::MaxMappedFileBytes as usize + 1;
+pub(super) const COUNTERS: usize = Counter::OmittedPythonFrames as usize + 1;
 
 /// The counted peak of the heap, with the data of a [`CountedPeak`](memtrack_model::snapshot::CountedPeak).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

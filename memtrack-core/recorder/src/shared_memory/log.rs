@@ -37,6 +37,12 @@ pub enum RecordKind {
     OutOfMemory = 9,
     /// The program's command line.
     CommandLine = 10,
+    /// The Python interpreter.
+    Python = 11,
+    /// A line of Python.
+    PythonLocation = 12,
+    /// The reason why Python frames are not recorded.
+    PythonRefused = 13,
 }
 
 /// A record, as the program writes it.
@@ -60,6 +66,12 @@ pub enum Record<'a> {
     OutOfMemory(&'a OutOfMemory, u64, &'a str),
     /// The arguments of the program, with a null byte between them.
     CommandLine(&'a str),
+    /// The addresses of the function that runs Python frames: its first, and one past its last.
+    Python(u64, u64),
+    /// A line of Python: its number, the line, the file and the function.
+    PythonLocation(u32, u32, &'a str, &'a str),
+    /// The reason why Python frames are not recorded.
+    PythonRefused(&'a str),
 }
 
 /// A record, as the command reads it.
@@ -85,6 +97,12 @@ pub enum ReadRecord {
     OutOfMemory(OutOfMemory, u64, String),
     /// The arguments of the program.
     CommandLine(Vec<String>),
+    /// The addresses of the function that runs Python frames: its first, and one past its last.
+    Python(u64, u64),
+    /// A line of Python: its number, the line, the file and the function.
+    PythonLocation(u32, u32, String, String),
+    /// The reason why Python frames are not recorded.
+    PythonRefused(String),
 }
 
 /// Returns the head of a record.
@@ -116,6 +134,9 @@ impl Record<'_> {
             Self::Bypass(_) => RecordKind::Bypass,
             Self::OutOfMemory(..) => RecordKind::OutOfMemory,
             Self::CommandLine(_) => RecordKind::CommandLine,
+            Self::Python(..) => RecordKind::Python,
+            Self::PythonLocation(..) => RecordKind::PythonLocation,
+            Self::PythonRefused(_) => RecordKind::PythonRefused,
         }
     }
 
@@ -134,7 +155,17 @@ impl Record<'_> {
                     .for_each(|text| put_text(out, text));
             }
             Self::Driver(reading) => driver_words(reading).into_iter().for_each(|word| put_word(out, word)),
-            Self::Message(text) | Self::Bypass(text) | Self::CommandLine(text) => put_text(out, text),
+            Self::Message(text)
+            | Self::Bypass(text)
+            | Self::CommandLine(text)
+            | Self::PythonRefused(text) => put_text(out, text),
+            Self::Python(start, end) => [*start, *end].into_iter().for_each(|word| put_word(out, word)),
+            Self::PythonLocation(number, line, file, function) => {
+                put_word(out, u64::from(*number));
+                put_word(out, u64::from(*line));
+                put_text(out, file);
+                put_text(out, function);
+            }
             Self::Scope(id, scope) => {
                 let numbers = [u64::from(id.0), u64::from(scope.parent.0), scope.kind as u64];
                 numbers.into_iter().for_each(|word| put_word(out, word));
@@ -228,6 +259,9 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
     const BYPASS: u32 = RecordKind::Bypass as u32;
     const COMMAND_LINE: u32 = RecordKind::CommandLine as u32;
     const OUT_OF_MEMORY: u32 = RecordKind::OutOfMemory as u32;
+    const PYTHON: u32 = RecordKind::Python as u32;
+    const PYTHON_LOCATION: u32 = RecordKind::PythonLocation as u32;
+    const PYTHON_REFUSED: u32 = RecordKind::PythonRefused as u32;
     match kind {
         STACK => {
             let id = StackId(input.half()?);
@@ -283,6 +317,12 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
         }
         BYPASS => Some(ReadRecord::Bypass(input.text()?)),
         COMMAND_LINE => Some(ReadRecord::CommandLine(input.text()?.split('\0').map(str::to_owned).collect())),
+        PYTHON => Some(ReadRecord::Python(input.word()?, input.word()?)),
+        PYTHON_LOCATION => {
+            let [number, line] = [input.number()?, input.number()?];
+            Some(ReadRecord::PythonLocation(number, line, input.text()?, input.text()?))
+        }
+        PYTHON_REFUSED => Some(ReadRecord::PythonRefused(input.text()?)),
         _ => None,
     }
 }

@@ -29,6 +29,7 @@ impl Rules {
                     "a native function without a source file, in a stack whose Python, PyTorch or own \
                      frames have them"
                 }
+                (Owner::Mine, Owner::Framework) => "the program of `python -c`",
                 (Owner::Noise, Owner::Mine) if in_torch && judged.verdict.guessed => {
                     "a C name without a source file, in a PyTorch stack"
                 }

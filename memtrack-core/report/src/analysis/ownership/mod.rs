@@ -209,6 +209,8 @@ struct JudgedFrame {
     is_entry: bool,
     /// Whether this is a Python function or belongs to the Python interpreter.
     is_interpreted: bool,
+    /// Whether this is a Python function.
+    is_python: bool,
     /// Whether this is one of PyTorch's C++ functions.
     is_torch: bool,
     /// Whether this is the user's function, judging by its source file.
@@ -219,6 +221,7 @@ impl JudgedFrame {
     fn new(frame: &Frame, rules: &Rules) -> Self {
         let function = frame.function.as_str();
         let verdict = rules.judge(frame);
+        let is_python = ParsedFrame::of(frame).is_python;
         let has_file = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
         Self {
             frame: frame.clone(),
@@ -226,7 +229,8 @@ impl JudgedFrame {
             has_own_source: verdict.owner == Owner::Mine && !verdict.guessed && has_file,
             verdict,
             is_entry: is_allocator_entry(function),
-            is_interpreted: ParsedFrame::of(frame).is_python
+            is_python,
+            is_interpreted: is_python
                 || ["_PyEval_", "PyObject_", "_PyObject_", "Py_RunMain"]
                     .iter()
                     .any(|beginning| function.starts_with(beginning)),

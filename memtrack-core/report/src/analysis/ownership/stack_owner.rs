@@ -2,7 +2,7 @@
 //! that it called.
 
 use super::names::{self, foreign_prefix, is_unnamed, short};
-use super::{JudgedFrame, Owner};
+use super::{JudgedFrame, Owner, table};
 use crate::analysis::trim::{is_internal, is_plumbing};
 use memtrack_model::Frame;
 use std::fmt;
@@ -74,6 +74,10 @@ pub(super) fn frame_owners(stack: &[&JudgedFrame]) -> Vec<Owner> {
     // A program is compiled either with line tables or without. So if one of the user's functions has a source file, a
     // function without one belongs to a library.
     let has_own_source = stack.iter().any(|judged| judged.has_own_source);
+    // The program of `python -c` is in a file of this name, like the methods that Python's libraries generate.
+    let is_command = stack.iter().rfind(|judged| judged.is_python).is_some_and(|outermost| {
+        outermost.frame.function == "<module>" && outermost.frame.file.as_deref() == Some("<string>")
+    });
     let owner = |(place, judged): (usize, &&JudgedFrame)| match judged.verdict.owner {
         _ if entered.is_some_and(|entry| place <= entry) => Owner::Noise,
         // Python libraries are full of functions without a source file, and hardly any of them are the user's. For
@@ -81,6 +85,7 @@ pub(super) fn frame_owners(stack: &[&JudgedFrame]) -> Vec<Owner> {
         Owner::Mine if judged.verdict.guessed && in_torch && names::is_c_name(&judged.frame.function) => {
             Owner::Noise
         }
+        Owner::Framework if is_command && judged.verdict.rule == table::GENERATED => Owner::Mine,
         Owner::Mine if judged.verdict.guessed && (interpreted || has_own_source) => Owner::Framework,
         owner => owner,
     };

@@ -6,6 +6,7 @@ use super::relocation::shift_of;
 use super::sections::{Bytes, COPIED_AT_START_BYTES, eh_frame_length, eh_frame_pointer};
 use super::{Binary, Known};
 use crate::events::internal_code;
+use crate::python;
 use crate::stack::capture::foreign;
 use crate::stack::modules::describe_loaded;
 use memtrack_model::snapshot::Module;
@@ -40,6 +41,14 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
         (info, &mut *listing.cast::<Listing>(), headers)
     };
     let bias = info.dlpi_addr;
+    let name = if info.dlpi_name.is_null() {
+        String::new()
+    } else {
+        // SAFETY: a non-null name is a C string.
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+    };
+    // SAFETY: the binary stays loaded while the linker's lock is held.
+    unsafe { python::notice(&name, bias, headers) };
     let loaded = |header: &libc::Elf64_Phdr| {
         let start = bias.wrapping_add(header.p_vaddr);
         start..start.wrapping_add(header.p_memsz)
@@ -74,12 +83,6 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
     // SAFETY: as above, and the range ends with its segment.
     let eh_frame =
         unsafe { std::slice::from_raw_parts(eh_frame_at as *const u8, (segment.end - eh_frame_at) as usize) };
-    let name = if info.dlpi_name.is_null() {
-        String::new()
-    } else {
-        // SAFETY: a non-null name is a C string.
-        unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
-    };
     let is_same = |binary: &Binary| {
         binary.bias == bias && binary.eh_frame_hdr_at == header_at.start && binary.name == name
     };
@@ -236,7 +239,7 @@ pub(super) fn find(address: u64) -> Option<Binary> {
 }
 
 /// Returns the module that recordings contain for the binary mapped from `start` to `end`, as described by the headers at
-/// `start`.
+/// `start`. Also looks for a Python interpreter in it.
 fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
     // SAFETY: the mapping begins with the ELF header of the binary, which stays loaded while its code is on this stack.
     // The program headers are read only if they lie within the mapping.
@@ -249,6 +252,8 @@ fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
         }
         std::slice::from_raw_parts(at as *const libc::Elf64_Phdr, usize::from(head.e_phnum))
     };
+    // SAFETY: as above.
+    unsafe { python::notice(name, bias, headers) };
     describe_loaded(name, bias, headers)
 }
 
