@@ -224,6 +224,7 @@ impl Interpreter {
         match self.find_layout() {
             Ok(layout) => {
                 let _ = self.layout.set(layout);
+                self.report();
                 self.stage.store(READY, Ordering::Release);
                 self.layout.get()
             }
@@ -232,6 +233,11 @@ impl Interpreter {
                 None
             }
         }
+    }
+
+    /// Reports the interpreter to the command.
+    pub(super) fn report(&self) {
+        append(&Record::Python(self.evaluator.start, self.evaluator.end));
     }
 
     fn find_layout(&self) -> Result<Layout, String> {
