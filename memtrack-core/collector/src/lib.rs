@@ -92,8 +92,10 @@ pub struct Collector {
     failed: Vec<FailedRequest>,
     /// The processes whose driver calls bypass the hook: process id, and the binary whose `dlsym` is called instead.
     bypassed: Vec<(u32, String)>,
-    /// The processes whose Python frames are not recorded: process id and reason.
+    /// The processes whose Python frames are not recorded, the first for each reason: process id and reason.
     without_python: Vec<(u32, String)>,
+    /// The reasons for which Python frames of any process are not recorded.
+    python_refusals: BTreeSet<String>,
 }
 
 impl Collector {
@@ -122,6 +124,7 @@ impl Collector {
             failed: Vec::new(),
             bypassed: Vec::new(),
             without_python: Vec::new(),
+            python_refusals: BTreeSet::new(),
         })
     }
 
@@ -193,7 +196,10 @@ impl Collector {
         self.failed.append(&mut process.take_failed_requests());
         let bypass = process.take_bypass(&self.region, view);
         self.bypassed.extend(bypass.map(|owner| (view.pid, owner)));
-        self.without_python.extend(process.take_python_refusal().map(|reason| (view.pid, reason)));
+        let refusal = process.take_python_refusal();
+        if let Some(reason) = refusal.filter(|reason| self.python_refusals.insert(reason.clone())) {
+            self.without_python.push((view.pid, reason));
+        }
         has_events
     }
 
@@ -259,7 +265,8 @@ impl Collector {
         std::mem::take(&mut self.bypassed)
     }
 
-    /// Returns and removes the processes whose Python frames are not recorded, with the reasons.
+    /// Returns and removes the processes whose Python frames are not recorded, with the reasons. Each reason is returned only
+    /// for the first process.
     pub fn take_without_python(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.without_python)
     }

@@ -51,6 +51,16 @@ fn block_freed(address: u64) {
     }
 }
 
+/// Records that the interpreter was unloaded, with all its code objects.
+#[cfg(all(target_env = "gnu", not(test)))]
+pub(super) fn all_freed() {
+    for bucket in &GENERATIONS {
+        if bucket.load(Ordering::Relaxed) & IS_USED != 0 {
+            bucket.fetch_add(IS_USED, Ordering::Relaxed);
+        }
+    }
+}
+
 type Dealloc = unsafe extern "C" fn(*mut c_void);
 
 /// CPython's deallocator of code objects; null before [`watch_frees`].

@@ -100,7 +100,12 @@ pub(crate) unsafe fn notice(name: &str, bias: u64, headers: &[libc::Elf64_Phdr])
     // SAFETY: the caller guarantees that the binary is loaded.
     let Some(exports) = (unsafe { Exports::of(bias, headers) }) else { return };
     let address = |name| exports.find(name).map(|export| export.address);
-    let Some(runtime) = address("_PyRuntime") else { return };
+    let Some(runtime) = address("_PyRuntime") else {
+        if address("Py_GetVersion").is_some() {
+            refuse("the layout of Python before 3.7 is not known");
+        }
+        return;
+    };
     let found = (|| {
         let own_state = address("PyGILState_GetThisThreadState")?;
         let current_state = ["_PyThreadState_UncheckedGet", "PyThreadState_GetUnchecked"];
@@ -219,6 +224,7 @@ impl Interpreter {
         match self.find_layout() {
             Ok(layout) => {
                 let _ = self.layout.set(layout);
+                self.report();
                 self.stage.store(READY, Ordering::Release);
                 self.layout.get()
             }
@@ -227,6 +233,11 @@ impl Interpreter {
                 None
             }
         }
+    }
+
+    /// Reports the interpreter to the command.
+    pub(super) fn report(&self) {
+        append(&Record::Python(self.evaluator.start, self.evaluator.end));
     }
 
     fn find_layout(&self) -> Result<Layout, String> {

@@ -4,6 +4,7 @@
 //! version can be loaded.
 #![allow(unsafe_code)]
 
+use super::codes::all_freed;
 use super::interpreter::{Interpreter, active, is_refused, replace};
 use crate::events::{ForkCell, wait_for_hooks};
 use crate::stack::modules::binary_at;
@@ -45,7 +46,10 @@ impl Drop for Suspended {
         let interpreter = with_exposed_provenance_mut::<Interpreter>(std::mem::take(&mut all.1));
         // SAFETY: the pointer is null or that of an interpreter, which is never freed.
         let Some(code) = (unsafe { interpreter.as_ref() }).map(|found| found.evaluator.start) else { return };
-        if binary_at(code).is_some() && !is_refused() {
+        if binary_at(code).is_none() {
+            // Another library may be loaded at its addresses.
+            all_freed();
+        } else if !is_refused() {
             replace(interpreter);
         }
     }

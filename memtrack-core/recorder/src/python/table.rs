@@ -58,9 +58,8 @@ fn number_in(slot: u64, hash: u64) -> Option<u32> {
 impl Locations {
     /// Creates an empty table, and reports the interpreter to the command.
     fn begin() -> Self {
-        if let (Some(interpreter), Some(arena)) = (active(), arena()) {
-            let evaluator = &interpreter.evaluator;
-            arena.append(&Record::Python(evaluator.start, evaluator.end));
+        if let Some(interpreter) = active() {
+            interpreter.report();
         }
         Self::new()
     }
