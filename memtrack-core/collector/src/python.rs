@@ -19,29 +19,39 @@ const FIRST_ADDRESS: u64 = 1 << 47;
 /// The Python interpreter of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Python {
-    /// The code of the evaluator, in one or several parts.
-    evaluator: Vec<Range<u64>>,
+    /// The code of the evaluator, in one or several parts; `None` until a stack needs it.
+    evaluator: Option<Vec<Range<u64>>>,
+    /// The part of the evaluator that its binary exports.
+    exported: Range<u64>,
     /// The code of the binary that contains the evaluator.
     binary: Range<u64>,
+    /// The path of that binary and its load address, if the program has reported them.
+    file: Option<(String, u64)>,
 }
 
 impl Python {
     /// Creates the interpreter whose evaluator the program found at the `exported` addresses. `binary` contains it: its path,
     /// its code and its load address.
     pub(crate) fn new(exported: Range<u64>, binary: Option<(&str, Range<u64>, u64)>) -> Self {
-        let Some((path, binary, bias)) = binary else {
-            return Self { evaluator: vec![exported], binary: 0..0 };
+        let (file, binary) = match binary {
+            Some((path, binary, bias)) => (Some((path.to_owned(), bias)), binary),
+            None => (None, 0..0),
         };
-        let loaded = |part: Range<u64>| part.start.wrapping_add(bias)..part.end.wrapping_add(bias);
+        Self { evaluator: None, exported, binary, file }
+    }
+
+    /// Returns the parts of the evaluator.
+    fn parts(&self) -> Vec<Range<u64>> {
+        let Some((path, bias)) = &self.file else { return vec![self.exported.clone()] };
+        let loaded = |part: Range<u64>| part.start.wrapping_add(*bias)..part.end.wrapping_add(*bias);
         let parts: Vec<Range<u64>> =
             parts_of_function(Path::new(path), EVALUATOR).into_iter().map(loaded).collect();
         // The file may have been replaced since it was loaded.
-        let evaluator = if parts.contains(&exported) { parts } else { vec![exported] };
-        Self { evaluator, binary }
+        if parts.contains(&self.exported) { parts } else { vec![self.exported.clone()] }
     }
 
     /// Returns a stack, innermost address first, with its Python frames at their places.
-    pub(crate) fn place(&self, stack: Vec<u64>) -> Vec<u64> {
+    pub(crate) fn place(&mut self, stack: Vec<u64>) -> Vec<u64> {
         let mut stack = self.merge_if_needed(stack);
         for word in &mut stack {
             if let Some(frame) = FrameWord::from_word(*word) {
@@ -51,12 +61,16 @@ impl Python {
         stack
     }
 
-    fn merge_if_needed(&self, stack: Vec<u64>) -> Vec<u64> {
+    fn merge_if_needed(&mut self, stack: Vec<u64>) -> Vec<u64> {
         let Some(native) = stack.iter().position(|&word| word == UNMERGED) else { return stack };
         let python: Vec<FrameWord> =
             stack[native + 1..].iter().filter_map(|&word| FrameWord::from_word(word)).collect();
+        if self.evaluator.is_none() {
+            self.evaluator = Some(self.parts());
+        }
+        let evaluator = self.evaluator.as_deref().unwrap_or_default();
         // A return address may be that of the function that follows.
-        let is_evaluator = |address: u64| self.evaluator.iter().any(|part| part.contains(&(address - 1)));
+        let is_evaluator = |address: u64| evaluator.iter().any(|part| part.contains(&(address - 1)));
         let is_interpreter = |address: u64| self.binary.contains(&(address - 1));
         merge(&stack[..native], &python, is_evaluator, is_interpreter)
     }

@@ -1,21 +1,26 @@
 //! The parts of a function. Compilers move rarely executed code of a function to another place, under the function's name
 //! with a suffix (`.cold`).
 
-use object::read::{Object, ObjectSymbol, ReadCache};
-use std::fs::File;
+use object::read::{Object, ObjectSymbol};
+use std::fs::Metadata;
 use std::ops::Range;
 use std::path::Path;
+
+/// Larger files are not read.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Returns the addresses, within the ELF file at `path`, of the function with this C name and of the parts that the
 /// compiler has split off it. Returns an empty list if the file cannot be read or does not have the function.
 pub fn parts_of_function(path: &Path, name: &str) -> Vec<Range<u64>> {
     // Opening a FIFO or a device could block forever.
-    if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
+    let is_readable = |metadata: Metadata| metadata.is_file() && metadata.len() <= MAX_FILE_BYTES;
+    if !path.metadata().is_ok_and(is_readable) {
         return Vec::new();
     }
-    let Ok(file) = File::open(path) else { return Vec::new() };
-    let cache = ReadCache::new(file);
-    let Ok(file) = object::File::parse(&cache) else { return Vec::new() };
+    // Reading the file as a whole takes some milliseconds. Reading the names of all symbols one by one takes ten times as
+    // long, during which the collector would read no events.
+    let Ok(content) = std::fs::read(path) else { return Vec::new() };
+    let Ok(file) = object::File::parse(&*content) else { return Vec::new() };
     let is_part = |symbol: &str| {
         symbol.strip_prefix(name).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('.'))
     };

@@ -190,7 +190,7 @@ fn begin() {
     } else if shared_memory::is_beyond_limit() {
         options = options.smallest_budget();
     } else {
-        host::set_patient(true);
+        host::set_patient();
     }
     (options.under_run, options.host_heap) = (true, wants_heap());
     if IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) {
