@@ -5,6 +5,7 @@ use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::run::{Bench, compile_c, load_each, stderr_text};
+use std::process::Output;
 
 /// `daemon HOW END FILE`: with `inherits`, the parent loads a plugin, waits until FILE exists, and forks; with `unloaded`, the
 /// parent forks after it has unloaded two plugins. The child ends by calling END, `exit` or `_exit`.
@@ -85,6 +86,9 @@ fn work(snapshot: &Snapshot) -> Vec<(u64, String)> {
     found
 }
 
+/// The number of runs until the plugins must have been at one address: in one of three they are.
+const MAX_RUNS: usize = 60;
+
 #[test]
 fn a_forked_childs_plugins_keep_their_names() {
     let bench = Bench::new();
@@ -98,18 +102,26 @@ fn a_forked_childs_plugins_keep_their_names() {
     }
     for how in ["inherits", "unloaded"] {
         for end in ["exit", "_exit"] {
-            let name = format!("{how}{end}");
-            let output = if how == "inherits" {
-                let is_listed = |snapshot: &Snapshot| {
-                    snapshot.modules.iter().any(|module| module.path.ends_with("first.so"))
+            let is_listed =
+                |snapshot: &Snapshot| snapshot.modules.iter().any(|module| module.path.ends_with("first.so"));
+            let run = |attempt: usize| {
+                let name = format!("{how}-{end}-{attempt}");
+                let output = match how {
+                    "inherits" => {
+                        bench.run_until(&name, &["--host"], &["./daemon", how, end], &[], is_listed)
+                    }
+                    _ => bench.run(&["--host", "-o", &name, "--", "./daemon", how, end, "no file"]),
                 };
-                bench.run_until(&name, &["--host"], &["./daemon", how, end], &[], is_listed)
-            } else {
-                bench.run(&["--host", "-o", &name, "--", "./daemon", how, end, "no file"])
+                (name, output)
             };
+            // The system mostly maps all plugins at one address, but another mapping may have taken it. At different
+            // addresses, their functions could not be confused.
+            let is_right = |output: &Output| !output.status.success() || output.stdout == b"at one place\n";
+            let (name, output) = (0..MAX_RUNS)
+                .map(run)
+                .find(|(_, output)| is_right(output))
+                .unwrap_or_else(|| panic!("{how}, {end}: the plugins were never at one place"));
             assert!(output.status.success(), "{name}: {}", stderr_text(&output));
-            // glibc loads all plugins at one address; otherwise, their functions could not be confused.
-            assert_eq!(output.stdout, b"at one place\n", "{name}");
             let processes = load_each(&bench.path(&name));
             let child = processes.iter().find(|(row, _)| row.is_forked);
             let (_, child) = child.unwrap_or_else(|| panic!("the child recorded nothing: {processes:?}"));

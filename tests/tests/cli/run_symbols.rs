@@ -198,7 +198,7 @@ fn closures_are_named_after_the_function_around_them() {
     let main = source.join("main.rs");
     ends_well(rustc.arg(&main).args(["-o", "wave"]).current_dir(bench.folder.path()));
     record(&bench, "a", "./wave");
-    let json = verb(&bench, &["top", "a", "--by", "line", "--json"]);
+    let json = verb(&bench, &["top", "a", "--by", "line", "--device", "host", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let rows = json["devices"][0]["rows"].as_array().unwrap();
     let large = rows.iter().filter(|row| row["requested_bytes"].as_u64().unwrap() >= 1_000_000);
