@@ -21,7 +21,7 @@ use memtrack_recorder::recorder::{
 };
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::{binary_at, loaded_modules};
-use memtrack_recorder::{host, reentry, shared_memory};
+use memtrack_recorder::{reentry, shared_memory};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,8 +189,6 @@ fn begin() {
         options = options.exact();
     } else if shared_memory::is_beyond_limit() {
         options = options.smallest_budget();
-    } else {
-        host::set_patient();
     }
     (options.under_run, options.host_heap) = (true, wants_heap());
     if IN_PRELOADED_LIBRARY.load(Ordering::Relaxed) {

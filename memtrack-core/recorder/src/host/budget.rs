@@ -97,24 +97,28 @@ static SPENT_NS: AtomicU64 = AtomicU64::new(0);
 /// The class with the widest interval used so far.
 static WIDEST_CLASS: AtomicU8 = AtomicU8::new(0);
 
-/// The loan under `memtrack run`, in nanoseconds. When CPython starts, it allocates 57,000 blocks, mostly from new places, whose
-/// recording takes 0.11 s and is charged twice as much. The rest suffices for almost a million blocks.
-const RUN_LOAN_NS: i64 = 600_000_000;
+/// The additional loan of a process that runs Python under `memtrack run`, in nanoseconds. When CPython starts, it allocates
+/// 57,000 blocks, mostly from new places, whose recording takes 0.11 s and is charged twice as much. The rest suffices for
+/// almost a million blocks.
+const PYTHON_LOAN_NS: i64 = 480_000_000;
 
-/// Whether the loan is that of `memtrack run`, which may be spent at once, however heavy the load.
+/// Whether the loan may be spent at once, however heavy the load.
 static IS_PATIENT: AtomicBool = AtomicBool::new(false);
 
-/// Grants a larger loan, and allows that all of it is spent at once. Programs under `memtrack run` are often short, and begin with
-/// thousands of blocks from places that are new. With the usual loan, nearly all of a Python program that runs for 0.1 s would
-/// be sampled at the widest interval.
-pub fn set_patient() {
-    IS_PATIENT.store(true, Relaxed);
+/// Grants the additional loan, once, and allows that all of it is spent at once. Python programs are often short, and begin with
+/// thousands of blocks from places that are new. With the usual loan, nearly all of a run of 0.1 s would be sampled at the
+/// widest interval.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) fn grant_python_loan() {
+    if !IS_PATIENT.swap(true, Relaxed) {
+        LOAN_LEFT_NS.fetch_add(PYTHON_LOAN_NS, Relaxed);
+    }
 }
 
 /// Resets everything for a new session.
 pub(super) fn begin() {
-    let loan_ns = if IS_PATIENT.load(Relaxed) { RUN_LOAN_NS } else { START_LOAN_NS };
-    LOAN_LEFT_NS.store(loan_ns, Relaxed);
+    let more_ns = if IS_PATIENT.load(Relaxed) { PYTHON_LOAN_NS } else { 0 };
+    LOAN_LEFT_NS.store(START_LOAN_NS + more_ns, Relaxed);
     LAST_CLASS.store(0, Relaxed);
     WIDEST_CLASS.store(0, Relaxed);
     for sum in [&CPU_NS, &EXACT_NS, &SPENT_NS] {

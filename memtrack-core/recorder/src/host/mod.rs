@@ -24,9 +24,11 @@ pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 #[cfg(test)]
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use budget::grant_python_loan;
 #[cfg(target_os = "linux")]
 pub(crate) use budget::min_class;
-pub use budget::{sample_block_bytes, set_patient, so_far as sampling_so_far};
+pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Countdown;
 pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;

@@ -8,8 +8,9 @@ use super::layout::{Layout, TYPE_DEALLOC, layout_of};
 use super::memory::{Checked, Memory, Trusted};
 use super::merge::{UNMERGED, merge};
 use super::word::FrameWord;
+use crate::host::grant_python_loan;
 use crate::shared_memory::log::Record;
-use crate::shared_memory::{append, is_connected};
+use crate::shared_memory::{append, is_beyond_limit, is_connected};
 use crate::stack::capture::MAX_FRAMES;
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
@@ -150,6 +151,8 @@ pub(crate) unsafe fn notice(name: &str, bias: u64, headers: &[libc::Elf64_Phdr])
             if ACTIVE.compare_exchange(none, interpreter, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 // SAFETY: another thread was first, so this box is not shared.
                 drop(unsafe { Box::from_raw(interpreter) });
+            } else if !is_beyond_limit() {
+                grant_python_loan();
             }
         }
         None => refuse("the interpreter does not export what is needed to read its frames"),
