@@ -6,6 +6,7 @@
 
 use crate::heap::is_on;
 use crate::next_function::NextFunction;
+use memtrack_cuda::run::heap::preserving_errno;
 use memtrack_cuda::run::mapped;
 use std::ffi::{c_int, c_long, c_void};
 use std::mem::transmute;
@@ -30,7 +31,7 @@ pub(super) fn prepare() {
     unsafe { libc::dlerror() };
 }
 
-/// The value of `errno`.
+/// Returns the value of `errno`.
 fn errno() -> c_int {
     // SAFETY: every thread has an `errno`.
     unsafe { *libc::__errno_location() }
@@ -170,9 +171,7 @@ unsafe extern "C" fn memtrack_heap_mprotect(address: Address, bytes: usize, prot
         }
     };
     if result == 0 && is_on() {
-        let after = errno();
-        mapped::protected(address.addr() as u64, bytes as u64, protection);
-        set_errno(after);
+        preserving_errno(|| mapped::protected(address.addr() as u64, bytes as u64, protection));
     }
     result
 }
@@ -189,9 +188,7 @@ unsafe extern "C" fn memtrack_heap_madvise(address: Address, bytes: usize, advic
         }
     };
     if result == 0 && is_on() {
-        let after = errno();
-        mapped::advised(address.addr() as u64, bytes as u64, advice);
-        set_errno(after);
+        preserving_errno(|| mapped::advised(address.addr() as u64, bytes as u64, advice));
     }
     result
 }
@@ -205,10 +202,8 @@ unsafe extern "C" fn memtrack_heap_sbrk(change: isize) -> Address {
     // SAFETY: the function of that name, and the caller's argument.
     let before = unsafe { transmute::<Address, unsafe extern "C" fn(isize) -> Address>(real)(change) };
     if change != 0 && before != libc::MAP_FAILED && is_on() {
-        let after = errno();
         let old = before.addr() as u64;
-        mapped::moved_break(old, old.wrapping_add_signed(change as i64));
-        set_errno(after);
+        preserving_errno(|| mapped::moved_break(old, old.wrapping_add_signed(change as i64)));
     }
     before
 }
@@ -226,9 +221,7 @@ unsafe extern "C" fn memtrack_heap_brk(new: Address) -> c_int {
         (old, transmute::<Address, unsafe extern "C" fn(Address) -> c_int>(real)(new))
     };
     if result == 0 && old != libc::MAP_FAILED && is_on() {
-        let after = errno();
-        mapped::moved_break(old.addr() as u64, new.addr() as u64);
-        set_errno(after);
+        preserving_errno(|| mapped::moved_break(old.addr() as u64, new.addr() as u64));
     }
     result
 }

@@ -1,6 +1,6 @@
 //! The recorder's data about an entire recording and its devices, as stored in PyTorch's files: the start of the
-//! recording, the devices that are the process's heap and its mapped memory, the sampling parameters, the exact counts, and the items that did
-//! not fit into the recorder's tables.
+//! recording, the devices that are the process's heap and its mapped memory, the sampling parameters, the exact counts, and
+//! the items that did not fit into the recorder's tables.
 //!
 //! `allocator_settings.memtrack.start_us`, `.heap` and `.mapped` are numbers. `.sampling`, `.sampled` and `.folded` are records,
 //! and `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device

@@ -8,8 +8,8 @@
 //!
 //! **Pages on demand** (`MAP_NORESERVE`, and pages that were given back) become memory when the program writes to them, which no
 //! call shows. Asking the system here (`mincore`) would be a system call that the program does not make, and that its sandbox may
-//! punish. So the command is told of these ranges, by [`Action::SegmentMap`] and [`Action::SegmentUnmap`] of the device, and
-//! reads from outside which of their pages are memory (the collector's module `on_demand`).
+//! punish. So these ranges are reported to the command, by [`Action::SegmentMap`] and [`Action::SegmentUnmap`] of the device,
+//! and it reads from outside which of their pages are memory (the collector's module `on_demand`).
 //!
 //! **Why is a call recorded before it is made if it unmaps pages?** As with a free, another thread may get the addresses as
 //! soon as the call has returned. If the call fails, the blocks are restored.

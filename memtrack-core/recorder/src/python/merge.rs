@@ -2,7 +2,7 @@
 //! the evaluator (`_PyEval_EvalFrameDefault`).
 //!
 //! The program does this itself if it finds a frame of the evaluator for each call that the Python frames stand for. A
-//! compiler may have moved parts of the evaluator elsewhere, which only the file's symbol table tells; such a stack is
+//! compiler may have moved parts of the evaluator elsewhere, which only the file's symbol table shows; such a stack is
 //! recorded with its Python frames at the outer end, and the command merges it.
 //!
 //! **Which native frames are left out?** The evaluator's, and those of the interpreter's own binary that lie between two of

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_told_from_addresses() {
+    fn frames_are_distinguished_from_addresses() {
         for frame in [
             FrameWord { location: 1, is_entry: false },
             FrameWord { location: u32::MAX, is_entry: true },

@@ -39,7 +39,7 @@ pub struct Side {
 pub struct SideDevice {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
     pub name: String,
     /// The kind of the memory.
     pub kind: DeviceKind,

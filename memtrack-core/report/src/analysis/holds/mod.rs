@@ -227,7 +227,7 @@ pub struct Growth {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WhoHolds {
-    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
     pub device_name: String,
     /// The moment that the report describes.
     pub at: HeldAt,

@@ -216,7 +216,7 @@ pub struct Amount {
 pub struct DeviceLeaks {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
     pub device_name: String,
     /// The kind of the memory.
     pub kind: DeviceKind,

@@ -59,7 +59,7 @@ pub struct DeviceMemory {
     pub device: DeviceId,
     /// The device's number in reports.
     pub ordinal: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
     pub name: String,
     /// The largest number of bytes that were live at once.
     pub peak_bytes: u64,

@@ -72,7 +72,7 @@ impl Measure {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RanksMemory {
-    /// The name of the memory: `device 0`, `host heap` or `pinned host memory`; or just `device` if each rank has one
+    /// The name of the memory: `device 0`, `host heap`, `mapped memory` or `pinned host memory`; or just `device` if each rank has one
     /// device but the numbers differ.
     pub name: String,
     /// The kind of the memory.

@@ -36,7 +36,7 @@ const MAX_OOMS: usize = 5;
 pub struct DeviceSummary {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
     pub device_name: String,
     /// The kind of the memory.
     pub kind: DeviceKind,
