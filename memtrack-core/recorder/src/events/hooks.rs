@@ -16,6 +16,7 @@ use super::ring::CHUNK_EVENTS;
 use super::same_memory::is_copy;
 use super::threads::slot_of;
 use super::{RECORDER, Recorder, settings};
+use crate::python;
 use crate::signals::CancellationBlocked;
 use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
 use crate::stack::{intern, separate_stack};
@@ -191,35 +192,49 @@ impl HookContext {
         if let Some(stack) = kit.stacks.get(hash) {
             return stack;
         }
-        self.new_stack(kit, bounds)
+        self.uncached_stack(kit, bounds, hash)
     }
 
-    /// Interns a stack that is not in the thread's cache.
+    /// Returns the id of a stack that is not in the thread's cache.
     #[cold]
-    fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+    fn uncached_stack(self, kit: &mut Kit, bounds: &StackBounds, hash: u64) -> StackId {
         let _no_cancellation = CancellationBlocked::now();
+        let known = self.recorder.stacks.find(hash).or_else(|| python::stack_with(hash, kit.generation()));
+        match known {
+            Some(stack) => {
+                kit.stacks.insert(hash, stack);
+                stack
+            }
+            None => self.new_stack(kit, bounds),
+        }
+    }
+
+    /// Interns a new stack.
+    fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         let mut capture =
             || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
         let mut addresses = capture();
-        let mut hash = kit.python.add_to(intern::hash(&addresses));
-        let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
-            // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a
-            // new capture continues to the next such code.
-            for _ in 0..MAX_NEW_BINARIES {
-                if !load_binaries_of(&addresses) {
-                    break;
-                }
-                addresses = capture();
+        // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a new
+        // capture continues to the next such code.
+        for _ in 0..MAX_NEW_BINARIES {
+            if !load_binaries_of(&addresses) {
+                break;
             }
-            // Such a binary may be the Python interpreter.
-            let native = intern::hash(&addresses);
-            hash = kit.python.add_to(native);
-            let has_python = hash != native && kit.python.insert_into(&mut addresses);
-            relocate(&mut addresses);
+            addresses = capture();
+        }
+        let native = intern::hash(&addresses);
+        // A binary that was just read may be the Python interpreter.
+        let hash = kit.python.add_to(native);
+        let has_python = hash != native && kit.python.insert_into(&mut addresses);
+        relocate(&mut addresses);
+        let stack = if has_python {
             // Many instructions are on the same lines of Python, and their stacks are the same.
-            let content = if has_python { intern::hash(&addresses) } else { hash };
-            self.recorder.stacks.insert(content, &addresses)
-        });
+            let stack = self.recorder.stacks.insert(intern::hash(&addresses), &addresses);
+            python::store(hash, kit.generation(), stack);
+            stack
+        } else {
+            self.recorder.stacks.insert(hash, &addresses)
+        };
         kit.stacks.insert(hash, stack);
         stack
     }

@@ -49,6 +49,11 @@ impl Kit {
         }
     }
 
+    /// Returns the number that changes when code is unloaded.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Drops the cached stacks if code has been unloaded since the last call.
     #[inline(always)]
     pub(super) fn refresh(&mut self) {

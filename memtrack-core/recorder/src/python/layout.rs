@@ -6,7 +6,7 @@
 //! and 3.13.0. From 3.13 on the interpreter itself contains such a table (`_Py_DebugOffsets`, the beginning of
 //! `_PyRuntime`), which replaces the numbers here and must agree with them where a difference would mean another layout.
 
-use super::memory::read;
+use super::memory::{Checked, Memory};
 
 /// The way in which a version links its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ mod described {
 /// Returns the layout of 3.13 with the offsets that the interpreter describes.
 fn described_layout(runtime: u64) -> Result<Layout, String> {
     let mut bytes = [0; described::WORDS * 8];
-    if !read(runtime, &mut bytes) || bytes[..8] != *b"xdebugpy" {
+    if !Checked.copy(runtime, &mut bytes) || bytes[..8] != *b"xdebugpy" {
         return Err("the interpreter does not describe its layout".to_owned());
     }
     let word = |index: usize| {

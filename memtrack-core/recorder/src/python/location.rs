@@ -1,9 +1,9 @@
-//! The cold path: the file, function and line of a frame, read from its code object. Everything is read by the kernel,
-//! so that a wrong pointer is noticed and not followed.
+//! The cold path: the file, function and line of a frame, read from its code object. The code object is always read by
+//! the kernel, so that a wrong pointer to it is noticed and not followed.
 
 use super::layout::{BYTES_CONTENT, BYTES_LENGTH, Chain, Layout, LineTable, OBJECT_TYPE};
 use super::lines::line_at;
-use super::memory::{Bytes, Checked, Memory, read};
+use super::memory::{Bytes, Checked, Memory};
 use super::text::{Keep, text_at};
 
 /// The maximum number of characters of a function's name and of a file's path.
@@ -36,7 +36,9 @@ pub(super) struct Place {
 }
 
 /// Returns the location of the frame with this code object and instruction, or `None` if `code` is no code object.
+/// `memory` reads what the code object refers to.
 pub(super) fn locate(
+    memory: impl Memory,
     code_type: u64,
     layout: &Layout,
     code: u64,
@@ -45,7 +47,7 @@ pub(super) fn locate(
 ) -> Option<Location> {
     let mut object = [0; MAX_CODE_BYTES];
     let object = object.get_mut(..layout.code_bytes as usize)?;
-    if !code.is_multiple_of(8) || !read(code, object) {
+    if !code.is_multiple_of(8) || !Checked.copy(code, object) {
         return None;
     }
     let word = |at: u64| object.get(at as usize..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
@@ -66,13 +68,13 @@ pub(super) fn locate(
         }
     };
     let table = word(layout.code_line_table)?;
-    let length = Checked.word(table + BYTES_LENGTH).filter(|&length| length <= MAX_TABLE_BYTES)?;
-    let bytes = Bytes::new(table + BYTES_CONTENT, length as usize);
+    let length = memory.word(table + BYTES_LENGTH).filter(|&length| length <= MAX_TABLE_BYTES)?;
+    let bytes = Bytes::new(memory, table + BYTES_CONTENT, length as usize);
     let line = line_at(layout.lines, number(layout.code_first_line)?, bytes, offset).unwrap_or(0);
-    let file = text_at(layout, word(layout.code_file)?, MAX_FILE, Keep::End)?;
+    let file = text_at(memory, layout, word(layout.code_file)?, MAX_FILE, Keep::End)?;
     if file.starts_with(IMPORT_SYSTEM) {
         return Some(Location::None);
     }
-    let function = text_at(layout, word(layout.code_name)?, MAX_FUNCTION, Keep::Beginning)?;
+    let function = text_at(memory, layout, word(layout.code_name)?, MAX_FUNCTION, Keep::Beginning)?;
     Some(Location::Found(Place { file, function, line }))
 }

@@ -12,6 +12,7 @@
 //! - `word`: the form of a frame in a recorded stack
 //! - `table`: gives each location a number and reports it to the command
 //! - `merge`: puts the frames at their places among the native ones
+//! - `stacks`: a cache of the ids of stacks
 //!
 //! A recorded stack has its Python frames as [`FrameWord`]s; the command turns them into addresses with names.
 //!
@@ -20,7 +21,8 @@
 //! released.
 //!
 //! **When are pointers checked?** The frames of a thread that holds the GIL cannot change or be freed during its hook,
-//! so they are read directly once a first walk with checks has found only code objects. A thread that has released the
+//! so they are read directly once a first walk with checks has found only code objects. A code object is read with a
+//! check once for each of its instructions; what it refers to, directly. A thread that has released the
 //! GIL may lose its state to the end of the interpreter at any moment, so its memory is always read by the kernel
 //! (`process_vm_readv`), except that of the main thread, which usually is the one that ends the interpreter.
 
@@ -39,6 +41,8 @@ mod location;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod memory;
 mod merge;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod stacks;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64", not(test)))]
 mod suspension;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -54,14 +58,16 @@ mod word;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use interpreter::notice;
 pub use merge::{UNMERGED, merge};
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use stacks::{stack_with, store};
 #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64", not(test)))]
 pub(crate) use suspension::suspend;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-pub(crate) use unsupported::PythonFrames;
+pub(crate) use unsupported::{PythonFrames, stack_with, store};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use walk::PythonFrames;
 pub use word::{FrameWord, MAX_PYTHON_FRAMES};
 
 /// The maximum memory of all tables, in bytes.
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
-pub(crate) const MAX_BYTES: usize = table::MAX_BYTES + codes::MAX_BYTES;
+pub(crate) const MAX_BYTES: usize = table::MAX_BYTES + codes::MAX_BYTES + stacks::MAX_BYTES;

@@ -1,7 +1,7 @@
 //! Python's strings.
 
 use super::layout::{Layout, TEXT_LENGTH, TEXT_STATE};
-use super::memory::read;
+use super::memory::Memory;
 
 /// Which part of a text that is too long is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -11,9 +11,15 @@ pub(super) enum Keep {
 }
 
 /// Returns at most `most` characters of the string at an address, or `None` if there is no string.
-pub(super) fn text_at(layout: &Layout, address: u64, most: usize, keep: Keep) -> Option<String> {
+pub(super) fn text_at(
+    memory: impl Memory,
+    layout: &Layout,
+    address: u64,
+    most: usize,
+    keep: Keep,
+) -> Option<String> {
     let mut head = [0; 40];
-    if !address.is_multiple_of(8) || !read(address, &mut head) {
+    if !address.is_multiple_of(8) || !memory.copy(address, &mut head) {
         return None;
     }
     let field = |at: u64| head[at as usize..].first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
@@ -28,7 +34,7 @@ pub(super) fn text_at(layout: &Layout, address: u64, most: usize, keep: Keep) ->
     let (width, count) = (width as usize, length.min(most));
     let skipped = if keep == Keep::End { length - count } else { 0 };
     let mut bytes = vec![0; count * width];
-    if !read(data.checked_add((skipped * width) as u64)?, &mut bytes) && count > 0 {
+    if !memory.copy(data.checked_add((skipped * width) as u64)?, &mut bytes) && count > 0 {
         return None;
     }
     Some(decode(&bytes, width))
@@ -45,6 +51,7 @@ fn decode(bytes: &[u8], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::layout::layout_of;
+    use super::super::memory::Checked;
     use super::*;
 
     /// A string as Python 3.11 has it in memory: the head of an ASCII string, and its characters.
@@ -63,13 +70,13 @@ mod tests {
         let layout = layout_of((3, 11), 0).expect("a known version");
         let compact_ascii = 1 << 2 | 1 << 5 | 1 << 6;
         let text = ascii(b"abcdefgh", 8, compact_ascii);
-        let at = |most, keep| text_at(&layout, &raw const text as u64, most, keep);
+        let at = |most, keep| text_at(Checked, &layout, &raw const text as u64, most, keep);
         assert_eq!(at(100, Keep::Beginning).as_deref(), Some("abcdefgh"));
         assert_eq!(at(3, Keep::Beginning).as_deref(), Some("abc"));
         assert_eq!(at(3, Keep::End).as_deref(), Some("fgh"));
         let damaged = ascii(b"abcdefgh", 8, 7 << 2);
-        assert_eq!(text_at(&layout, &raw const damaged as u64, 9, Keep::End), None);
-        assert_eq!(text_at(&layout, 64, 9, Keep::End), None);
+        assert_eq!(text_at(Checked, &layout, &raw const damaged as u64, 9, Keep::End), None);
+        assert_eq!(text_at(Checked, &layout, 64, 9, Keep::End), None);
     }
 
     #[test]

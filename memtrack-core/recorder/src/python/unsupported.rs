@@ -1,5 +1,15 @@
 //! Platforms on which the frames of Python are not read.
 
+use memtrack_model::event::StackId;
+
+/// Returns none, because no stack has Python frames.
+pub(crate) fn stack_with(_hash: u64, _generation: u32) -> Option<StackId> {
+    None
+}
+
+/// Stores nothing.
+pub(crate) fn store(_hash: u64, _generation: u32, _stack: StackId) {}
+
 /// The buffer for the Python frames of a stack, which stays empty.
 pub(crate) struct PythonFrames;
 

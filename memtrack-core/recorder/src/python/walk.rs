@@ -193,7 +193,14 @@ impl PythonFrames {
         if let Some(number) = table.number_at(place) {
             return Some(number);
         }
-        let found = locate(interpreter.code_type, layout, frame.code, frame.instruction, frame.is_generator)?;
+        let RawFrame { code, instruction, is_generator, .. } = *frame;
+        let found = if self.is_checked {
+            locate(Checked, interpreter.code_type, layout, code, instruction, is_generator)?
+        } else {
+            // SAFETY: the frame was trusted when it was read, and the thread is still in the hook.
+            let memory = unsafe { Trusted::new() };
+            locate(memory, interpreter.code_type, layout, code, instruction, is_generator)?
+        };
         Some(match found {
             Location::None => table.set_without_location(place),
             Location::Found(found) => table.add(place, &found),

@@ -63,7 +63,7 @@ impl AttributedBytes {
 }
 
 /// The operator, phase and modules that can be inferred from one stack.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct StackNames {
     /// The operator named by a pattern or by PyTorch's frames.
     operator: Option<String>,
@@ -79,13 +79,22 @@ pub struct Attributor<'a> {
     /// The patterns that take precedence over the names in PyTorch's frames.
     above_layers: Patterns,
     by_stack: HashMap<StackId, StackNames>,
+    /// Whether the frames of a frame key can name anything. Most stacks of a program have no such frame, and have few
+    /// different frames.
+    names_something: HashMap<u64, bool>,
 }
 
 impl<'a> Attributor<'a> {
     /// Creates an attributor for the events of `snapshot`; `patterns` name the operators of events that happened
     /// outside any operator scope.
     pub fn new(snapshot: &'a Snapshot, patterns: &'a Patterns) -> Self {
-        Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
+        Self {
+            snapshot,
+            patterns,
+            above_layers: patterns.without_layers(),
+            by_stack: HashMap::new(),
+            names_something: HashMap::new(),
+        }
     }
 
     /// Returns the operator of an event in `scope` with `stack`, and the source of its name. A name from a scope looks
@@ -126,8 +135,19 @@ impl<'a> Attributor<'a> {
 
     fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &StackNames {
         let (snapshot, patterns, above_layers) = (self.snapshot, self.patterns, &self.above_layers);
+        let names_something = &mut self.names_something;
         self.by_stack.entry(stack).or_insert_with(|| {
-            let frames = symbols.stack(&snapshot.frame_keys(stack));
+            let keys = snapshot.frame_keys(stack);
+            let mut of_key = |&key: &u64| {
+                *names_something.entry(key).or_insert_with(|| {
+                    let frames = symbols.frames(key);
+                    frames.iter().any(|frame| patterns.may_name(frame) || TorchStack::may_name(frame))
+                })
+            };
+            if !keys.iter().any(&mut of_key) {
+                return StackNames::default();
+            }
+            let frames = symbols.stack(&keys);
             let torch = TorchStack::of(&frames);
             // PyTorch's name for an operator is more specific than the name from the layer below.
             let operator = above_layers.name_of(&frames).or_else(|| torch.operator.clone());

@@ -189,6 +189,15 @@ impl Patterns {
         self.name_functions(named.map(|frame| Function::new(&frame.function)).collect())
     }
 
+    /// Returns whether a stack with this frame may have a name. A stack without any such frame has none.
+    pub(super) fn may_name(&self, frame: &Frame) -> bool {
+        let function = Function::new(&frame.function);
+        let is_layer = || LOWER_LAYERS.iter().any(|(glob, _)| matches(glob, &function.path));
+        self.user_patterns.iter().any(|glob| matches(glob, &function.path))
+            || function.library().is_some()
+            || (self.with_layers && is_layer())
+    }
+
     fn name_functions(&self, functions: Vec<Function<'_>>) -> Option<String> {
         let is_own =
             |function: &&Function<'_>| self.user_patterns.iter().any(|glob| matches(glob, &function.path));

@@ -65,6 +65,17 @@ impl TorchStack {
         stack.phase = explicit.or((!stack.modules.is_empty()).then_some(Phase::Forward));
         stack
     }
+
+    /// Returns whether a stack with this frame may have an operator, a phase or modules. A stack without any such
+    /// frame has none.
+    pub(super) fn may_name(frame: &Frame) -> bool {
+        let line = ParsedFrame::of(frame);
+        operator(line.function).is_some()
+            || phase_of(&line).is_some()
+            || line.is_module_call()
+            || line.function.starts_with(MODULE_FRAME_PREFIX)
+            || built_in_name(frame).is_some()
+    }
 }
 
 /// A frame parsed from its function, file and line, or from a profiler's `file(line): function`.
@@ -94,15 +105,18 @@ impl<'a> ParsedFrame<'a> {
         Self { file, function, line: frame.line, is_python: is_python(frame) }
     }
 
-    /// Returns whether this is a Python frame from the file `path` (or, if `path` ends in a slash, from a file below
-    /// it). Any folders may precede `path`.
+    /// Returns whether this is a Python frame from PyTorch's file `path` (or, if `path` ends in a slash, from a file
+    /// below it), such as `torch/optim/`. Any folders may precede `path`.
     pub fn is_in(&self, path: &str) -> bool {
+        // All callers ask about files of PyTorch, which few frames are in, and this search is the faster one.
+        if !self.is_python || !self.file.contains("torch") {
+            return false;
+        }
         let file = with_slashes(self.file);
-        let found = file.match_indices(path).any(|(at, _)| {
+        file.match_indices(path).any(|(at, _)| {
             let begins = at == 0 || file.as_bytes()[at - 1] == b'/';
             begins && (path.ends_with('/') || at + path.len() == file.len())
-        });
-        self.is_python && found
+        })
     }
 
     /// Returns the function name without its class, which newer Python versions include.
