@@ -4,6 +4,7 @@
 use super::mapped_by;
 use crate::args::RulesArgs;
 use crate::ownership::read_rules;
+use memtrack_core::analysis::device_blocks::DeviceBlocks;
 use memtrack_core::analysis::holds::{HoldsQuery, WhoHolds};
 use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::snapshot::pytorch::LoadOptions;
@@ -36,8 +37,9 @@ pub(crate) fn who_held(recording: &Path, shown: &Path, process: u32, was_killed:
     let query =
         HoldsQuery::for_ended_run(&snapshot, was_killed).rules(rules).symbol_time_limit(SYMBOL_TIME_LIMIT);
     let mut symbols = Symbolizer::of(&snapshot);
-    let held = WhoHolds::of_all(&snapshot, &mut symbols, &query)?;
-    let process = ProcessMemory::of(&snapshot).and_then(|process| process.to_line());
+    let devices = DeviceBlocks::of_all(&snapshot);
+    let held = WhoHolds::of_devices(&snapshot, &mut symbols, &devices, &query)?;
+    let process = ProcessMemory::of_devices(&snapshot, &devices).and_then(|process| process.to_line());
     let process = process.map_or(String::new(), |line| format!("memtrack: the process: {line}\n"));
     Some(held.log_text() + &process + &mapped_by::lines(&snapshot, &mut symbols))
 }

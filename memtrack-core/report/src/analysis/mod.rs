@@ -13,6 +13,7 @@ pub mod attribution;
 mod change;
 #[cfg(feature = "compare")]
 pub mod check;
+pub mod device_blocks;
 #[cfg(feature = "compare")]
 pub mod diff;
 pub mod estimate;

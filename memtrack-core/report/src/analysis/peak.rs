@@ -147,12 +147,19 @@ pub struct PeakAnswer {
 }
 
 /// Returns the highest level that all of these blocks reached together.
-pub(in crate::analysis) fn highest_recorded(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> u64 {
+pub(in crate::analysis) fn highest_recorded<'a>(
+    snapshot: &Snapshot,
+    lifetimes: impl IntoIterator<Item = &'a Lifetime>,
+) -> u64 {
     find_highest_level(snapshot, lifetimes, usize::MAX).bytes as u64
 }
 
 /// Returns the highest level that recorded blocks reached up to the event in row `last`.
-fn find_highest_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
+fn find_highest_level<'a>(
+    snapshot: &Snapshot,
+    lifetimes: impl IntoIterator<Item = &'a Lifetime>,
+    last: usize,
+) -> Level {
     let mut live = 0i128;
     let mut changes = vec![0i128; snapshot.events.len().min(last.saturating_add(1))];
     for lifetime in lifetimes {

@@ -1,8 +1,8 @@
 //! The host memory of a process as a whole: how its heap, the memory that it mapped itself, and its resident set relate. It
 //! is known for programs under `memtrack run --host`.
 
+use super::device_blocks::DeviceBlocks;
 use super::estimate::Estimate;
-use super::lifetimes::{Lifetime, lifetimes};
 use super::peak::{Peak, highest_recorded};
 use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::event::{DeviceId, DeviceKind};
@@ -44,23 +44,10 @@ pub struct ProcessMemory {
     pub space: Option<AddressSpace>,
 }
 
-/// A device, its blocks, and their peak.
-struct Part {
-    peak: Peak,
-    blocks: Vec<Lifetime>,
-}
-
-impl Part {
-    fn of(snapshot: &Snapshot, kind: DeviceKind) -> Option<Self> {
-        let is_part = |device: &DeviceId| snapshot.device_kind(*device) == kind;
-        let device = snapshot.device_ids().into_iter().find(is_part)?;
-        let blocks = lifetimes(snapshot, device);
-        Some(Self { peak: Peak::of(snapshot, device, &blocks), blocks })
-    }
-
+impl DeviceBlocks {
     /// Returns the bytes that were live after the event in this row.
     fn live_after(&self, row: Option<usize>) -> u64 {
-        let live = self.blocks.iter().filter(|one| one.is_live_after(row));
+        let live = self.lifetimes.iter().filter(|one| one.is_live_after(row));
         live.fold(0, |sum, one| sum.saturating_add(one.bytes))
     }
 }
@@ -68,14 +55,25 @@ impl Part {
 impl ProcessMemory {
     /// Adds up the host memory of a snapshot; `None` if it has none.
     pub fn of(snapshot: &Snapshot) -> Option<Self> {
-        let [heap, mapped] = [DeviceKind::Host, DeviceKind::Mapped].map(|kind| Part::of(snapshot, kind));
+        let is_part = |device: &DeviceId| kind_of_part(snapshot, *device).is_some();
+        let parts = snapshot.device_ids().into_iter().filter(is_part);
+        Self::of_devices(
+            snapshot,
+            &parts.map(|device| DeviceBlocks::of(snapshot, device)).collect::<Vec<_>>(),
+        )
+    }
+
+    /// Like [`Self::of`], for the blocks of all devices.
+    pub fn of_devices(snapshot: &Snapshot, devices: &[DeviceBlocks]) -> Option<Self> {
+        let [heap, mapped] = [DeviceKind::Host, DeviceKind::Mapped]
+            .map(|kind| devices.iter().find(|blocks| kind_of_part(snapshot, blocks.device) == Some(kind)));
         let space = snapshot.address_space;
-        let together = match (&heap, &mapped) {
+        let together = match (heap, mapped) {
             (Some(heap), Some(mapped)) => peak_of_both(snapshot, heap, mapped),
             (Some(only), None) | (None, Some(only)) => Height::of(&only.peak),
             (None, None) => return None,
         };
-        let height = |part: Option<Part>| part.map(|part| Height::of(&part.peak));
+        let height = |part: Option<&DeviceBlocks>| part.map(|part| Height::of(&part.peak));
         Some(Self { heap: height(heap), mapped: height(mapped), together, space })
     }
 
@@ -145,11 +143,15 @@ impl ProcessMemory {
     }
 }
 
+/// Returns the kind of a device that is host memory of the process.
+fn kind_of_part(snapshot: &Snapshot, device: DeviceId) -> Option<DeviceKind> {
+    Some(snapshot.device_kind(device)).filter(|kind| matches!(kind, DeviceKind::Host | DeviceKind::Mapped))
+}
+
 /// Returns the peak of the heap and of mapped memory together.
-fn peak_of_both(snapshot: &Snapshot, heap: &Part, mapped: &Part) -> Height {
+fn peak_of_both(snapshot: &Snapshot, heap: &DeviceBlocks, mapped: &DeviceBlocks) -> Height {
     if !heap.peak.estimated && !mapped.peak.estimated {
-        let blocks: Vec<Lifetime> = heap.blocks.iter().chain(&mapped.blocks).cloned().collect();
-        let bytes = highest_recorded(snapshot, &blocks);
+        let bytes = highest_recorded(snapshot, heap.lifetimes.iter().chain(&mapped.lifetimes));
         let error = Estimate::exact(bytes as f64).with_completeness(snapshot.meta.complete);
         return Height { bytes, error };
     }

@@ -21,12 +21,12 @@ mod outside_blocks;
 mod tests;
 mod text;
 
+use super::device_blocks::DeviceBlocks;
 use super::estimate::Estimate;
-use super::lifetimes::{Lifetime, is_estimate, lifetimes};
+use super::lifetimes::{Lifetime, is_estimate};
 use super::moment::Moment;
 use super::net::{HeldAtEnd, counted_at_end};
 use super::ownership::Rules;
-use super::peak::Peak;
 use super::reserved::has_reserved_bytes;
 use groups::Groups;
 pub use json::{GrownAnswer, HolderAnswer, OtherAnswer, WhoHoldsAnswer};
@@ -265,20 +265,28 @@ impl WhoHolds {
         device: DeviceId,
         query: &HoldsQuery,
     ) -> Option<Self> {
-        let all = lifetimes(snapshot, device);
+        Self::of_blocks(snapshot, symbols, &DeviceBlocks::of(snapshot, device), query)
+    }
+
+    fn of_blocks(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        blocks: &DeviceBlocks,
+        query: &HoldsQuery,
+    ) -> Option<Self> {
+        let DeviceBlocks { device, lifetimes: all, peak } = blocks;
+        let device = *device;
         let refused = query.refused.filter(|oom| oom.device == device);
         if all.is_empty() && refused.is_none() {
             return None;
         }
-        let place = locate_moment(snapshot, device, query, &all);
+        let place = locate_moment(snapshot, query, blocks);
         let live: Vec<&Lifetime> = all.iter().filter(|one| one.is_live_after(place.row)).collect();
-        let marker = find_marker(snapshot, query, &all, &place);
-        let mut groups =
-            Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
+        let marker = find_marker(snapshot, query, all, &place);
+        let mut groups = Groups::of(snapshot, device, all, &live, marker.as_ref().map(|marker| marker.ticks));
         groups.symbolize(symbols, query);
         let (mut allocated_bytes, mut error, mut count, mut count_error) = groups.totals();
-        let peak = Peak::of(snapshot, device, &all);
-        let is_estimated = is_estimate(snapshot, device, &all);
+        let is_estimated = is_estimate(snapshot, device, all);
         let mut most_live = if is_estimated { peak.recorded.high } else { f64::INFINITY };
         error = error.at_most(most_live);
         allocated_bytes = if most_live.is_finite() {
@@ -286,11 +294,11 @@ impl WhoHolds {
         } else {
             allocated_bytes
         };
-        if let Some((bytes, off)) = counted_bytes(snapshot, device, query, &place, &all) {
+        if let Some((bytes, off)) = counted_bytes(snapshot, query, &place, blocks) {
             (allocated_bytes, error) = (bytes, off);
             most_live = if off.is_exact() { bytes as f64 } else { most_live };
         }
-        if let Some(held) = counted_at_end_of(snapshot, device, &place, &all) {
+        if let Some(held) = counted_at_end_of(snapshot, device, &place, all) {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
         // If the end of the recording is missing, more memory may have been allocated.
@@ -326,17 +334,23 @@ impl WhoHolds {
     /// Returns the report on the most important device: one that ran out of memory, or else the accelerator that holds
     /// the most, or else the heap. The report also lists the bytes that other devices hold.
     pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> Option<Self> {
-        let mut held: Vec<(DeviceId, u64)> = Vec::new();
-        for device in snapshot.device_ids() {
-            let all = lifetimes(snapshot, device);
-            let place = locate_moment(snapshot, device, query, &all);
-            let live = all.iter().filter(|one| one.is_live_after(place.row));
+        Self::of_devices(snapshot, symbols, &DeviceBlocks::of_all(snapshot), query)
+    }
+
+    /// Like [`Self::of_all`], for the blocks of all devices.
+    pub fn of_devices(
+        snapshot: &Snapshot,
+        symbols: &mut Symbolizer,
+        devices: &[DeviceBlocks],
+        query: &HoldsQuery,
+    ) -> Option<Self> {
+        let mut held: Vec<(&DeviceBlocks, u64)> = Vec::new();
+        for blocks in devices.iter().filter(|blocks| !blocks.lifetimes.is_empty()) {
+            let place = locate_moment(snapshot, query, blocks);
+            let live = blocks.lifetimes.iter().filter(|one| one.is_live_after(place.row));
             let recorded = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-            let bytes =
-                counted_bytes(snapshot, device, query, &place, &all).map_or(recorded, |(bytes, _)| bytes);
-            if !all.is_empty() {
-                held.push((device, bytes));
-            }
+            let bytes = counted_bytes(snapshot, query, &place, blocks).map_or(recorded, |(bytes, _)| bytes);
+            held.push((blocks, bytes));
         }
         // A device that ran out of memory comes first, followed by accelerators, because their memory is scarcer than
         // the heap.
@@ -347,13 +361,15 @@ impl WhoHolds {
             DeviceKind::Pinned => 1,
             DeviceKind::Mapped | DeviceKind::Host => 2,
         };
-        held.sort_by_key(|&(device, bytes)| (!ran_out(device), scarcity(device), std::cmp::Reverse(bytes)));
+        held.sort_by_key(|&(blocks, bytes)| {
+            (!ran_out(blocks.device), scarcity(blocks.device), std::cmp::Reverse(bytes))
+        });
         let (first, rest) = held.split_first()?;
-        let mut all = Self::of(snapshot, symbols, first.0, query)?;
+        let mut all = Self::of_blocks(snapshot, symbols, first.0, query)?;
         let mut rest: Vec<_> = rest.iter().filter(|(_, bytes)| *bytes > 0).collect();
         rest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         all.others =
-            rest.into_iter().take(3).map(|&(device, bytes)| (snapshot.device_name(device), bytes)).collect();
+            rest.into_iter().take(3).map(|(of, bytes)| (snapshot.device_name(of.device), *bytes)).collect();
         Some(all)
     }
 }
@@ -410,27 +426,27 @@ fn counted_at_end_of(
 /// Returns the recorder's count of the held bytes with its error, if there is a count for the described moment.
 fn counted_bytes(
     snapshot: &Snapshot,
-    device: DeviceId,
     query: &HoldsQuery,
     place: &HeldMoment,
-    all: &[Lifetime],
+    blocks: &DeviceBlocks,
 ) -> Option<(u64, Estimate)> {
+    let DeviceBlocks { device, lifetimes, peak } = blocks;
     if query.at == HeldAt::Peak {
-        let peak = Peak::of(snapshot, device, all);
-        return is_estimate(snapshot, device, all).then_some((peak.bytes, peak.error));
+        return is_estimate(snapshot, *device, lifetimes).then_some((peak.bytes, peak.error));
     }
-    counted_at_end_of(snapshot, device, place, all).map(|held| (held.bytes, held.bytes_error))
+    counted_at_end_of(snapshot, *device, place, lifetimes).map(|held| (held.bytes, held.bytes_error))
 }
 
 /// Locates the described moment in the trace.
-fn locate_moment(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[Lifetime]) -> HeldMoment {
+fn locate_moment(snapshot: &Snapshot, query: &HoldsQuery, blocks: &DeviceBlocks) -> HeldMoment {
+    let device = blocks.device;
     let row = match query.at {
         HeldAt::Now | HeldAt::Killed | HeldAt::Cut => Some(usize::MAX),
         HeldAt::OutOfMemory => match Moment::last_oom(snapshot, device) {
             Some(moment) => moment.row(),
             None => Some(usize::MAX),
         },
-        HeldAt::Peak => Peak::of(snapshot, device, all).row,
+        HeldAt::Peak => blocks.peak.row,
     };
     let changes = |row: usize| snapshot.events.action[row] != Action::Oom;
     let later = |of: usize| snapshot.events.rows_of(device).any(|row| row > of && changes(row));

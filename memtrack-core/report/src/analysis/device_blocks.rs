@@ -1,0 +1,32 @@
+//! The blocks of a device with their peak, for reports that need both: each takes a pass over all events.
+
+use super::lifetimes::{Lifetime, lifetimes};
+use super::peak::Peak;
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+
+/// The lifetimes of a device's blocks, and the peak of their bytes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceBlocks {
+    /// The device.
+    pub device: DeviceId,
+    /// The lifetimes of all of the device's blocks; empty if the snapshot has none.
+    pub lifetimes: Vec<Lifetime>,
+    /// The peak of the live bytes.
+    pub peak: Peak,
+}
+
+impl DeviceBlocks {
+    /// Pairs the allocations and frees of `device`, and finds their peak.
+    pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
+        let lifetimes = lifetimes(snapshot, device);
+        let peak = Peak::of(snapshot, device, &lifetimes);
+        Self { device, lifetimes, peak }
+    }
+
+    /// Returns the blocks of each device of the snapshot.
+    pub fn of_all(snapshot: &Snapshot) -> Vec<Self> {
+        snapshot.device_ids().into_iter().map(|device| Self::of(snapshot, device)).collect()
+    }
+}
