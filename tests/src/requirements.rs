@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Returns each requirement's `cfg` name and, if the requirement is met, the file that proves it (an empty path if no file
 /// does).
-pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
+pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 10] {
     // This is one file in the folder, not the folder itself: cargo checks before every build whether the path has changed, and
     // for a folder it would check all files in it.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
@@ -22,6 +22,7 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
         ("perl", tool("perl")),
         ("aarch64_assembler", tool("aarch64-linux-gnu-as")),
         ("musl_gcc", tool("musl-gcc")),
+        ("jemalloc", library("libjemalloc.a")),
         ("programs_with_rights", can_give_rights().then(PathBuf::new)),
     ]
 }
@@ -61,4 +62,12 @@ fn tool(name: &str) -> Option<PathBuf> {
     status.ok().filter(|status| status.success())?;
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Returns the path of a static library that the C compiler would link.
+fn library(name: &str) -> Option<PathBuf> {
+    let output = Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
+    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    // A library that is not found is printed as it was passed.
+    path.is_absolute().then_some(path).filter(|path| path.is_file())
 }

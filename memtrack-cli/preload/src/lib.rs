@@ -14,6 +14,14 @@ mod ends;
 #[cfg(target_os = "linux")]
 mod heap;
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod jemalloc;
+/// On other processors, jemalloc's pages, and so the sizes of its blocks, depend on the machine it was built on.
+#[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
+mod jemalloc {
+    pub(super) const fn prepare() {}
+}
+
 #[cfg(target_os = "linux")]
 mod mapped;
 
@@ -59,6 +67,7 @@ extern "C" fn begin() {
     if run::wants_heap() {
         heap::prepare();
         mapped::prepare();
+        jemalloc::prepare();
     }
     run::on_library_load();
     #[cfg(target_os = "linux")]

@@ -4,7 +4,7 @@
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::analysis::units::{human_bytes, printable};
-use memtrack_core::event::DeviceId;
+use memtrack_core::event::{DeviceId, StackId};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ use std::path::Path;
 const MIN_BYTES: u64 = 1 << 20;
 /// The largest binary that is searched; larger ones have other things in them.
 const MAX_BINARY_BYTES: u64 = 512 << 20;
+/// The number of events whose stacks are looked at.
+const MAX_EVENTS: usize = 10_000;
 /// The maximum number of binaries that are named.
 const MAX_NAMED: usize = 3;
 
@@ -27,12 +29,20 @@ struct Known {
 }
 
 const KNOWN: [Known; 5] = [
-    Known { name: "jemalloc", text: b"<jemalloc>: ", more: LINK },
+    Known {
+        name: JEMALLOC,
+        text: b"<jemalloc>: ",
+        more: "; those of jemalloc 5.2 and 5.3 are, in a program that was not stripped",
+    },
     Known { name: "mimalloc", text: b"mimalloc: ", more: LINK },
     Known { name: "tcmalloc", text: b"tcmalloc.", more: LINK },
     Known { name: "the Go runtime", text: b"\xff Go buildinf:", more: "; its own profile (pprof) has them" },
     Known { name: "V8", text: b"max_old_space_size", more: "; its own profile (--heap-prof) has them" },
 ];
+
+const JEMALLOC: &str = "jemalloc";
+/// The function of jemalloc that calls the hooks by which its blocks are recorded.
+const JEMALLOC_HOOK: &str = "hook_invoke_alloc";
 
 const LINK: &str =
     "; a Rust program that links memtrack-core around it (TrackingAllocator::new) records them";
@@ -57,16 +67,34 @@ pub(super) fn lines(snapshot: &Snapshot, symbols: &mut Symbolizer) -> String {
     let mut binaries: Vec<(&str, u64)> =
         binaries.into_iter().filter(|(_, bytes)| *bytes >= MIN_BYTES).collect();
     binaries.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let line = |(path, bytes): (&str, u64)| {
+    let mut line = |(path, bytes): (&str, u64)| {
         let path = Path::new(path);
         let (name, more) = identify(path)?;
+        if name == JEMALLOC && records_jemalloc(snapshot, symbols) {
+            // The program maps this memory itself.
+            return None;
+        }
         let file = path.file_name()?.to_string_lossy();
         let (bytes, file) = (human_bytes(bytes), printable(&file));
         Some(format!(
             "memtrack: {bytes} of mapped memory were taken by {name} ({file}), whose blocks are not recorded{more}\n"
         ))
     };
-    binaries.into_iter().take(MAX_NAMED).filter_map(line).collect()
+    binaries.into_iter().take(MAX_NAMED).filter_map(&mut line).collect()
+}
+
+/// Returns whether blocks of jemalloc are recorded.
+fn records_jemalloc(snapshot: &Snapshot, symbols: &mut Symbolizer) -> bool {
+    /// If jemalloc's blocks are recorded, most of the heap's blocks are.
+    const STACKS: usize = 64;
+    let rows = snapshot.events.rows_of(DeviceId::HOST);
+    let mut stacks: Vec<StackId> = rows.map(|row| snapshot.events.stack[row]).take(MAX_EVENTS).collect();
+    stacks.sort_unstable();
+    stacks.dedup();
+    stacks.iter().take(STACKS).any(|&stack| {
+        let innermost = snapshot.frame_keys(stack).first().map(|&key| symbols.frames(key));
+        innermost.is_some_and(|frames| frames.iter().any(|frame| frame.function.ends_with(JEMALLOC_HOOK)))
+    })
 }
 
 /// Returns the name of the allocator in a binary, and how to see its blocks.

@@ -36,6 +36,7 @@ mod run_guests;
 mod run_holds;
 mod run_host;
 mod run_inherited;
+mod run_jemalloc;
 mod run_libraries;
 mod run_linked;
 mod run_mapped;

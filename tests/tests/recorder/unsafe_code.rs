@@ -24,6 +24,7 @@ const FILES: &[(&str, &str, &str)] = &[
         "arenas domains interpreter sizes",
         "functions of CPython, tables by address",
     ),
+    ("memtrack-cli/preload/src/jemalloc", "find mod sizes", "functions of jemalloc, tables by address"),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
     ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
     ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),
