@@ -35,6 +35,9 @@ const ALLOCATION_FUNCTIONS: [&str; 10] = [
     "operator new[]",
 ];
 
+/// Prefixes of jemalloc's functions, as its builds name them.
+const JEMALLOC_PREFIXES: [&str; 3] = ["je_", "_rjem_", "do_rallocx"];
+
 /// Prefixes of PyTorch functions that only perform an allocation: those for stack capture, the caching allocator, and
 /// creating empty tensors.
 const PYTORCH_ALLOCATION_PREFIXES: [&str; 6] = [
@@ -91,7 +94,9 @@ pub fn is_plumbing(function: &str) -> bool {
         Some((first, _)) => ALLOCATION_CRATES.contains(&first),
         None => {
             let name = path.split('(').next().unwrap_or_default();
-            ALLOCATION_FUNCTIONS.contains(&name) || name.starts_with("__rust_")
+            ALLOCATION_FUNCTIONS.contains(&name)
+                || name.starts_with("__rust_")
+                || JEMALLOC_PREFIXES.iter().any(|beginning| name.starts_with(beginning))
         }
     }
 }
@@ -211,6 +216,14 @@ mod tests {
         for own in ["svc::rust_alloc", "svc::Counting::alloc", "<svc::A as svc::GlobalAlloc>::alloc"] {
             assert!(!is_plumbing(own), "{own}");
         }
+    }
+
+    #[test]
+    fn jemalloc_is_plumbing() {
+        let frames =
+            frames_named(&["_rjem_je_hook_invoke_alloc", "_rjem_malloc", "__rustc::__rust_alloc", "main"]);
+        assert_eq!(informative_frames(&frames), &frames[3..]);
+        assert!(!is_plumbing("jet_engine") && !is_plumbing("je::malloc"));
     }
 
     #[test]
