@@ -32,7 +32,7 @@ const KNOWN: [Known; 5] = [
     Known {
         name: JEMALLOC,
         text: b"<jemalloc>: ",
-        more: "; those of jemalloc 5.2 and 5.3 are, in a program that was not stripped",
+        more: "; those of jemalloc 5.2 and 5.3 in the program itself are, unless it was stripped",
     },
     Known { name: "mimalloc", text: b"mimalloc: ", more: LINK },
     Known { name: "tcmalloc", text: b"tcmalloc.", more: LINK },
