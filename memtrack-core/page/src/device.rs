@@ -16,9 +16,11 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
 use memtrack_model::snapshot::{InferredCategories, ReadingMoment, Snapshot, StringId, Value};
 use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::analysis::held::pool_name;
+use memtrack_report::analysis::process_memory::ProcessMemory;
 use memtrack_report::analysis::reserved::has_reserved_bytes;
 use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// The maximum number of categories that are distinguished. A page has only one byte for a block's category.
@@ -45,16 +47,22 @@ pub(crate) fn build_page(
     for (row, &device) in snapshot.events.device.iter().enumerate() {
         rows.entry(device).or_default().push(row as u32);
     }
-    // Devices with events come first.
-    let place = |id| match snapshot.device_kind(id) {
-        DeviceKind::Device => 0,
-        DeviceKind::Host => 1,
-        DeviceKind::Mapped => 2,
-        DeviceKind::Pinned => 3,
-    };
-    ids.sort_by_key(|id| (!rows.contains_key(id), place(*id), *id));
     // Compute the ordinals only once, because those of host memory require a pass over all events.
     let ordinals = snapshot.ordinals();
+    // Devices with events come first, accelerators before host memory, and of the heap and mapped memory the larger one.
+    let place = |id| match snapshot.device_kind(id) {
+        DeviceKind::Device => (0, 0),
+        DeviceKind::Host | DeviceKind::Mapped => {
+            let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
+            (1, summary.map_or(0, |summary| summary.peak.requested_bytes))
+        }
+        DeviceKind::Pinned => (2, 0),
+    };
+    ids.sort_by_key(|id| {
+        let (kind, bytes) = place(*id);
+        (!rows.contains_key(id), kind, Reverse(bytes), *id)
+    });
+    let process = ProcessMemory::of(snapshot).and_then(|process| process.to_line());
     for id in ids {
         let rows = rows.remove(&id).unwrap_or_default();
         let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
@@ -64,6 +72,7 @@ pub(crate) fn build_page(
             inferred,
             id,
             ordinal: ordinals.of(id),
+            process: process.as_deref(),
             rows: &rows,
             start_us,
             has_time,
@@ -146,6 +155,8 @@ struct DeviceTables<'a> {
     inferred: Option<&'a InferredCategories>,
     id: DeviceId,
     ordinal: u16,
+    /// The line about the host memory of the process as a whole, if it is known.
+    process: Option<&'a str>,
     rows: &'a [u32],
     start_us: u64,
     has_time: bool,
@@ -187,6 +198,12 @@ impl DeviceTables<'_> {
         let at_peak = inferred.as_ref().and_then(|found| found.peak_sentence(&lifetimes, self.rows.len()));
         let is_colored = !names.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
         first.extend(at_peak);
+        let is_part = matches!(self.snapshot.device_kind(self.id), DeviceKind::Host | DeviceKind::Mapped);
+        first.extend(self.process.filter(|_| is_part).map(|line| Sentence {
+            title: "Process".to_owned(),
+            text: line.to_owned(),
+            show: None,
+        }));
         let mut first = order_by_importance(first);
         first.splice(0..0, self.format_contradiction(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);

@@ -89,7 +89,7 @@ pub(crate) fn order_by_importance(sentences: Vec<Sentence>) -> Vec<Sentence> {
         "Peak" => 0,
         "Made of" | RESERVED_PEAK_TITLE | BY_CATEGORY_TITLE => 1,
         "Out of memory" => 2,
-        LOOK_FIRST_TITLE => 3,
+        LOOK_FIRST_TITLE | "Process" => 3,
         "Contradiction" => 4,
         "Allocated" => 5,
         "Trace" => 7,

@@ -31,7 +31,7 @@ export type DeviceName = string | number;
 export interface Api {
   /** Fulfilled when the first picture is complete. */
   readonly ready: Promise<void>;
-  /** Names of the devices: those with events first, by ordinal. */
+  /** Names of the devices: those with events first, accelerators before host memory. */
   devices(): string[];
   /** The number of events in a device's trace. */
   events(device: DeviceName): number;

@@ -6,11 +6,11 @@ import {decode_events, decode_times, nondecreasing} from './events.ts';
 import {Sections} from './sections.ts';
 import {decode_bands, decode_texts} from './texts.ts';
 
-/** Returns the devices in the order of `window.memtrack.devices()`: those with events first, by ordinal. */
+/** Returns the devices in the order of `window.memtrack.devices()`: those with events first, accelerators before host memory; otherwise as in the page, where the larger of a process's heap and mapped memory comes first. */
 export function devices_of(head: Head, sections: Sections): LazyDevice[] {
-  const kinds = ['device', 'heap', 'mapped', 'pinned'];
+  const places = {device: 0, heap: 1, mapped: 1, pinned: 2};
   return [...head.devices]
-    .sort((a, b) => Number(b.events > 0) - Number(a.events > 0) || kinds.indexOf(a.kind) - kinds.indexOf(b.kind) || a.ordinal - b.ordinal)
+    .sort((a, b) => Number(b.events > 0) - Number(a.events > 0) || places[a.kind] - places[b.kind])
     .map((device, index) => new LazyDevice(device, index, sections));
 }
 
