@@ -40,8 +40,9 @@ const MIN_INTERVAL: Duration = Duration::from_secs(5);
 const INTERVALS_PER_READING: u32 = 100;
 /// The size up to which files are read while the process runs: events wait meanwhile.
 const MAX_RUNNING_BYTES: u64 = 32 << 20;
-/// The size up to which files are read in the end.
-const MAX_BYTES: u64 = 4 << 30;
+/// The sizes up to which files are read in the end. A perf map of 1 GiB takes 4 s; the code in a dump is not read.
+const MAX_MAP_BYTES: u64 = 1 << 30;
+const MAX_DUMP_BYTES: u64 = 4 << 30;
 /// The time until the second search for a dump; it doubles from search to search.
 const FIRST_SEARCH_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -126,7 +127,7 @@ impl Jit {
     pub(crate) fn read(&mut self, has_lines_of_python: bool) -> KnownNames {
         let begun = Instant::now();
         // A file that is refused now will be refused in the end, and reported then.
-        let names = self.new_names(MAX_RUNNING_BYTES, None, has_lines_of_python).unwrap_or_default();
+        let names = self.new_names([MAX_RUNNING_BYTES; 2], None, has_lines_of_python).unwrap_or_default();
         self.next_reading = Instant::now() + MIN_INTERVAL.max(begun.elapsed() * INTERVALS_PER_READING);
         names
     }
@@ -141,12 +142,12 @@ impl Jit {
         replaced_ns: Option<u64>,
         has_lines_of_python: bool,
     ) -> io::Result<KnownNames> {
-        self.new_names(MAX_BYTES, replaced_ns, has_lines_of_python)
+        self.new_names([MAX_MAP_BYTES, MAX_DUMP_BYTES], replaced_ns, has_lines_of_python)
     }
 
     fn new_names(
         &mut self,
-        max_bytes: u64,
+        [max_map_bytes, max_dump_bytes]: [u64; 2],
         replaced_ns: Option<u64>,
         has_lines_of_python: bool,
     ) -> io::Result<KnownNames> {
@@ -161,6 +162,7 @@ impl Jit {
         let mut named = BTreeMap::new();
         let mut failure = None;
         for is_dump in [true, false] {
+            let max_bytes = if is_dump { max_dump_bytes } else { max_map_bytes };
             let mut read = |path: PathBuf| -> io::Result<()> {
                 let Some((file, bytes)) = self.source.open(&path, max_bytes, replaced_ns)? else {
                     return Ok(());
