@@ -6,6 +6,7 @@
 //!
 //! - `process`: one recorded process: its tables, and the events that are drained from its pages
 //! - `on_demand`: memory that a process maps and that no call shows
+//! - `jit`: the names of code that programs generate while they run
 //! - `python`: the places of Python frames in stacks
 //! - `recording`: the file of the run, in several parts if its size is limited
 //! - `snapshot`: snapshots of a program that is still running
@@ -18,6 +19,7 @@
 //! This package is part of `memtrack-core`; only the command uses it.
 #![cfg(target_os = "linux")]
 
+mod jit;
 mod on_demand;
 mod process;
 mod python;
@@ -207,7 +209,7 @@ impl Collector {
     fn end_processes(&mut self, views: &[ProcessView]) {
         let mut ended = BTreeSet::new();
         for view in views {
-            if is_replaced(view, views)
+            if replacement(view, views).is_some()
                 || self.processes.get_mut(&view.number).is_some_and(Process::has_ended)
             {
                 ended.insert(view.number);
@@ -224,7 +226,7 @@ impl Collector {
             // that failed just before the end.
             self.drain(view, false);
             self.drain(view, false);
-            self.end(view, is_replaced(view, &views));
+            self.end(view, replacement(view, &views));
         }
     }
 
@@ -242,9 +244,9 @@ impl Collector {
         }
     }
 
-    fn end(&mut self, view: &ProcessView, is_replaced: bool) {
+    fn end(&mut self, view: &ProcessView, replacement: Option<&ProcessView>) {
         if let Some(process) = self.processes.remove(&view.number) {
-            self.messages.extend(process.finish(&self.region, view, is_replaced, &mut self.file));
+            self.messages.extend(process.finish(&self.region, view, replacement, &mut self.file));
         }
         self.region.free_process(view);
     }
@@ -339,10 +341,10 @@ fn first_extents(settings: &Settings) -> usize {
     if settings.options.wants_host_heap() { FIRST_EXTENTS } else { FIRST_EXTENTS_WITHOUT_HEAP }
 }
 
-/// Returns whether the process has executed another program, which is in `views` too.
-fn is_replaced(view: &ProcessView, views: &[ProcessView]) -> bool {
-    let is_newer = |other: &ProcessView| {
+/// Returns the program that the process has executed, if it is in `views` too.
+fn replacement<'a>(view: &ProcessView, views: &'a [ProcessView]) -> Option<&'a ProcessView> {
+    let is_newer = |other: &&ProcessView| {
         other.pid == view.pid && other.image != view.image && other.clock.0 > view.clock.0
     };
-    views.iter().any(is_newer)
+    views.iter().filter(is_newer).min_by_key(|other| other.clock.0)
 }

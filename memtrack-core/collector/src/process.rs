@@ -1,6 +1,7 @@
 //! One recorded process: the tables that its events refer to, and its part of the run's file.
 
 use crate::Settings;
+use crate::jit::Jit;
 use crate::on_demand::OnDemand;
 use crate::python::{Python, add_name};
 use crate::recording::RunFile;
@@ -57,6 +58,9 @@ pub(crate) struct Process {
     /// [`Self::take_bypass`] has returned it.
     bypass: Option<String>,
     python: Python,
+    /// Whether stacks of the process contain lines of Python.
+    has_lines_of_python: bool,
+    jit: Jit,
     /// The reason why Python frames are not recorded, until [`Self::take_python_refusal`] returns it.
     python_refusal: Option<String>,
     messages: Vec<String>,
@@ -80,7 +84,7 @@ pub(crate) struct Rows {
     pub(crate) modules: Vec<Module>,
     pub(crate) scopes: Vec<(ScopeId, Scope)>,
     pub(crate) marks: Marks,
-    /// The names of the lines of Python in new stacks.
+    /// The names of the lines of Python in new stacks, and of code that the program generated.
     pub(crate) names: KnownNames,
 }
 
@@ -146,6 +150,8 @@ impl Process {
             resident_read: None,
             bypass: None,
             python: Python::default(),
+            has_lines_of_python: false,
+            jit: Jit::new(view.pid, view.clock.1),
             python_refusal: None,
             messages: Vec::new(),
             new_failed: Vec::new(),
@@ -217,6 +223,10 @@ impl Process {
         for record in region.take_records(view, &mut self.log) {
             self.add(record);
         }
+        self.jit.search();
+        if self.jit.is_due() {
+            self.rows.names.frames.extend(self.jit.read(self.has_lines_of_python).frames);
+        }
         let is_waiting = self.number.is_none() || self.rows.is_empty() && !self.has_new_reading;
         if self.has_failed {
             // After a failed write, nothing more is written, so the rows are dropped.
@@ -263,6 +273,7 @@ impl Process {
         match record {
             ReadRecord::Stack(id, addresses) => {
                 let addresses = self.python.place(addresses);
+                self.jit.add_stack(&addresses);
                 self.rows.stacks.push((id, addresses));
             }
             ReadRecord::Thread(id, thread) => self.rows.threads.push((id, thread)),
@@ -272,6 +283,7 @@ impl Process {
                     self.program.clone_from(&module.path);
                 }
                 // A binary is reported when it is listed, and when a stack first passes through it.
+                self.jit.add_binary(&module);
                 let place = (module.start, module.path.clone());
                 if self.modules.insert(place, [module.end, module.bias]).is_none() {
                     self.rows.modules.push(module);
@@ -287,6 +299,7 @@ impl Process {
                 self.python = Python::new(start..end, binary);
             }
             ReadRecord::PythonLocation(number, line, file, function) => {
+                self.has_lines_of_python = true;
                 add_name(&mut self.rows.names, number, line, file, function);
             }
             ReadRecord::PythonRefused(reason) => self.python_refusal = Some(reason),
@@ -361,16 +374,23 @@ impl Process {
         self.python_refusal.take()
     }
 
-    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. Returns messages
-    /// for the user.
+    /// Ends the recording. Everything must have been drained, and the process must have stopped writing. `replacement` is the
+    /// program that the process has executed. Returns messages for the user.
     pub(crate) fn finish(
         mut self,
         region: &Region,
         view: &ProcessView,
-        is_replaced: bool,
+        replacement: Option<&ProcessView>,
         file: &mut RunFile,
     ) -> Vec<String> {
         let mut messages = std::mem::take(&mut self.messages);
+        match self.jit.read_all(replacement.map(|new| new.clock.1), self.has_lines_of_python) {
+            Ok(names) => self.rows.names.frames.extend(names.frames),
+            Err(error) => messages.push(format!(
+                "functions that process {} generated while it ran have no names: {error}",
+                self.pid
+            )),
+        }
         let unnamed = region.counter(view, Counter::OmittedPythonFrames);
         if unnamed > 0 {
             messages.push(format!(
@@ -378,7 +398,7 @@ impl Process {
                 self.pid
             ));
         }
-        messages.extend(self.end_in(region, view, is_replaced, file));
+        messages.extend(self.end_in(region, view, replacement.is_some(), file));
         messages
     }
 

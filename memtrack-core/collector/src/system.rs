@@ -139,6 +139,12 @@ pub fn exit_status(handle: &OwnedFd) -> Option<i32> {
     (result == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
 
+/// Returns the id of the user whose rights this process has.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: the call has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 fn last_error() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

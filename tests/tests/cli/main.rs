@@ -37,6 +37,8 @@ mod run_holds;
 mod run_host;
 mod run_inherited;
 mod run_jemalloc;
+#[cfg(target_arch = "x86_64")]
+mod run_jit;
 mod run_libraries;
 mod run_linked;
 mod run_mapped;

@@ -2,6 +2,7 @@
 //! standard library, as well as everything inside an allocator that the program provides. `top` groups stacks by the
 //! remaining frames.
 
+use super::top::frames::is_javascript;
 use memtrack_model::Frame;
 use memtrack_model::paths::with_slashes;
 use memtrack_symbols::names::plain_path;
@@ -151,6 +152,9 @@ pub fn is_internal(frame: &Frame) -> bool {
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
         let (file, method) = (with_slashes(file), function.rsplit('.').next().unwrap_or(function));
         return FORWARDING_PYTHON_FUNCTIONS.iter().any(|&(of, name)| file.ends_with(of) && method == name);
+    }
+    if is_javascript(frame) {
+        return false;
     }
     let of_c = !function.contains("::");
     let redispatched = function.starts_with("at::_ops::") && function.contains("::redispatch(");

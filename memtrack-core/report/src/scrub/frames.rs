@@ -5,6 +5,7 @@ use super::paths;
 use super::pseudonyms::Pseudonyms;
 use super::public;
 use crate::analysis::ownership::{matches_name, matches_path, qualified_path};
+use crate::analysis::top::frames::is_javascript;
 use crate::analysis::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use memtrack_model::Frame;
 use memtrack_model::paths::is_separator;
@@ -45,8 +46,9 @@ pub(super) fn scrub_frame(frame: &Frame, keep: &[String], pseudonyms: &mut Pseud
         return Frame { function, file, line: frame.line, binary: None };
     }
     let is_public = paths::is_public(line.file);
+    let is_script = line.is_python || is_javascript(frame);
     let is_kept = keep.iter().any(|glob| {
-        let path = if line.is_python { line.function.to_owned() } else { qualified_path(line.function) };
+        let path = if is_script { line.function.to_owned() } else { qualified_path(line.function) };
         matches_path(glob, line.file) || matches_name(glob, &path)
     });
     let function = if let Some(module) = frame.function.strip_prefix(MODULE_FRAME_PREFIX) {
@@ -64,8 +66,8 @@ pub(super) fn scrub_frame(frame: &Frame, keep: &[String], pseudonyms: &mut Pseud
         scrub_built_in(&frame.function, pseudonyms)
     } else if let Some(place) = scrub_binary_offset(&frame.function, keep, pseudonyms) {
         place
-    } else if line.is_python {
-        if is_kept || is_public { frame.function.clone() } else { scrub_python(&frame.function, pseudonyms) }
+    } else if is_script {
+        if is_kept || is_public { frame.function.clone() } else { scrub_script(&frame.function, pseudonyms) }
     } else {
         scrub_native(frame, line.file, is_public, is_kept, keep, pseudonyms)
     };
@@ -113,7 +115,7 @@ fn scrub_binary_offset(function: &str, keep: &[String], pseudonyms: &mut Pseudon
 }
 
 /// Scrubs a name such as `Class.method.<locals>.<lambda>`, part by part.
-fn scrub_python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
+fn scrub_script(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     let part = |part: &str| {
         let is_special = part.len() > 4 && part.starts_with("__") && part.ends_with("__");
         // A name such as `__secret__` is as private as any other.

@@ -16,9 +16,10 @@ const PUBLIC_COMPONENTS: &str = "\
     malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs __init__.py __main__.py";
 
 /// Suffixes of program files, which are kept.
-const KEPT_SUFFIXES: [&str; 25] = [
+const KEPT_SUFFIXES: [&str; 35] = [
     "py", "pyx", "pyi", "pyc", "ipynb", "rs", "c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hh", "hpp", "inl",
-    "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg",
+    "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg", "js", "mjs", "cjs", "jsx", "ts",
+    "mts", "cts", "tsx", "vue", "svelte",
 ];
 
 /// Names that interpreters use in place of a file name.
@@ -92,9 +93,18 @@ fn is_version_byte(byte: u8) -> bool {
 pub(super) fn is_public(file: &str) -> bool {
     let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     PSEUDO_FILES.contains(&file)
+        || is_in_node(file)
         || is_frozen(file)
         || first_public_component(&parts).is_some()
         || parts.last().is_some_and(|file| public::is_binary(file))
+}
+
+/// Returns whether `file` is a module of Node.js itself, such as `node:internal/timers`.
+fn is_in_node(file: &str) -> bool {
+    let module = file.strip_prefix("node:");
+    module.is_some_and(|module| {
+        module.bytes().all(|byte| byte.is_ascii_lowercase() || b"/_0123456789".contains(&byte))
+    })
 }
 
 /// Returns whether `file` is a frozen module of Python's standard library, such as `<frozen importlib._bootstrap>`.
@@ -105,7 +115,7 @@ fn is_frozen(file: &str) -> bool {
 
 /// Returns the path with its private parts replaced.
 pub(super) fn scrub_path(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
-    if matches!(file, "" | "??") || PSEUDO_FILES.contains(&file) || is_frozen(file) {
+    if matches!(file, "" | "??") || PSEUDO_FILES.contains(&file) || is_frozen(file) || is_in_node(file) {
         return file.to_owned();
     }
     let numbered = file.strip_prefix("<eval_with_key>");

@@ -14,7 +14,7 @@ use crate::analysis::live_flame::{
 use crate::analysis::ownership::{Owner, Owners, short};
 use crate::analysis::top::frames::format_frame;
 #[cfg(feature = "plot")]
-use crate::analysis::top::frames::is_python;
+use crate::analysis::top::frames::is_script;
 #[cfg(feature = "plot")]
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 #[cfg(feature = "plot")]
@@ -121,10 +121,10 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // A row may stand for several stacks that differ in the C++ frames below their Python lines, so these frames are not
+    // A row may stand for several stacks that differ in the C++ frames below their lines of scripts, so these frames are not
     // shown.
-    let of_python = frames().any(|(frame, _)| is_python(frame));
-    let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
+    let of_script = frames().any(|(frame, _)| is_script(frame));
+    let rest = || frames().filter(|(frame, _)| !of_script || is_script(frame));
     // A stack that contains nothing but noise is shown as it is.
     let is_uninformative = rest().all(|(_, owner)| *owner == Owner::Noise);
     let shown = rest().filter(|(_, owner)| is_uninformative || **owner != Owner::Noise);

@@ -2,7 +2,7 @@
 //! left out if any frame in its stack matches a pattern.
 
 use crate::analysis::framework_operators::matches;
-use crate::analysis::ownership::{matches_name, matches_path, qualified_path};
+use crate::analysis::ownership::{matches_name, matches_path, path_of};
 use memtrack_model::Frame;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
 impl Suppressions {
     /// Returns the index of the first pattern that matches any of the functions at an address.
     fn first_match(&self, frames: &[Frame]) -> Option<usize> {
-        let paths: Vec<String> = frames.iter().map(|frame| qualified_path(&frame.function)).collect();
+        let paths: Vec<String> = frames.iter().map(path_of).collect();
         self.globs.iter().position(|glob| {
             frames.iter().zip(&paths).any(|(frame, path)| {
                 let file = frame.file.as_deref().unwrap_or("");

@@ -20,7 +20,7 @@ use super::net::counted_at_end;
 use super::origin::{Origin, Origins};
 use super::ownership::{Owner, Owners, Rules, short};
 use super::peak::Peak;
-use super::top::frames::is_python;
+use super::top::frames::is_script;
 use super::top::rows::{NO_STACK, OLDER_BLOCKS};
 use memtrack_model::Frame;
 use memtrack_model::event::{DeviceId, DeviceKind};
@@ -311,16 +311,16 @@ impl LiveStack {
     }
 }
 
-/// Returns the functions of a stack that a flame graph shows, outermost first. Below a Python line, only the C++
+/// Returns the functions of a stack that a flame graph shows, outermost first. Below a line of a script, only the C++
 /// function that the line called is shown, because PyTorch's internals would otherwise take up most of the image.
 fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
     let mut below_framework = false;
-    let mut below_python = false;
+    let mut below_script = false;
     stack.iter().rev().filter(move |(frame, owner)| {
-        let skipped = below_framework && *owner == Owner::Framework && !is_python(frame);
-        let is_line = is_python(frame);
-        below_python |= is_line;
-        below_framework = below_python && *owner == Owner::Framework && !is_line;
+        let skipped = below_framework && *owner == Owner::Framework && !is_script(frame);
+        let is_line = is_script(frame);
+        below_script |= is_line;
+        below_framework = below_script && *owner == Owner::Framework && !is_line;
         !skipped
     })
 }

@@ -23,6 +23,7 @@ mod table;
 mod tests;
 
 use super::framework_operators::matches;
+use super::top::frames::is_javascript;
 use super::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
 use binaries::FrameBinary;
@@ -31,8 +32,8 @@ pub use forwards::ForwardLines;
 use memtrack_model::Frame;
 use memtrack_model::paths::{is_separator, with_slashes};
 use names::crate_name;
-pub(crate) use names::qualified_path;
 pub use names::short;
+pub(crate) use names::{path_of, qualified_path};
 pub use owners::Owners;
 pub use stack_owner::StackOwner;
 use std::borrow::Cow;
@@ -151,7 +152,7 @@ impl Rules {
     pub fn judge(&self, frame: &Frame) -> Verdict {
         let line = ParsedFrame::of(frame);
         let binary = FrameBinary::of(frame, &line);
-        let (file, path) = (source(&line, binary.as_ref()), function_path(&line));
+        let (file, path) = (source(&line, binary.as_ref()), function_path(frame, &line));
         if let Some(own) = self.rule_of_function(&file, &path) {
             return own.verdict();
         }
@@ -164,6 +165,11 @@ impl Rules {
         if line.is_python {
             return judge_python(&line, &file);
         }
+        if is_javascript(frame) {
+            // The rules about names do not apply: a method may well be called `clone` or `test`.
+            return verdict_by_path(table::JAVASCRIPT_PATHS, &file)
+                .unwrap_or_else(|| Verdict::by_rule(Owner::Mine, "a JavaScript file outside packages"));
+        }
         let own = binary.as_ref().and_then(|binary| self.rule_of_binary(binary, &file));
         judge_native(line.function, &file, &path, binary.as_ref(), own)
     }
@@ -173,7 +179,7 @@ impl Rules {
         let line = ParsedFrame::of(frame);
         let binary = FrameBinary::of(frame, &line);
         let file = source(&line, binary.as_ref());
-        self.rule_of_function(&file, &function_path(&line)).is_some()
+        self.rule_of_function(&file, &function_path(frame, &line)).is_some()
             || binary.is_some_and(|binary| self.rule_of_binary(&binary, &file).is_some())
     }
 
@@ -246,8 +252,12 @@ fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&FrameBinary<'_>>) -> Cow<'
 }
 
 /// Returns the function's path in the form that rules are compared with.
-fn function_path(line: &ParsedFrame<'_>) -> String {
-    if line.is_python { line.function.to_owned() } else { qualified_path(line.function) }
+fn function_path(frame: &Frame, line: &ParsedFrame<'_>) -> String {
+    if line.is_python || is_javascript(frame) {
+        line.function.to_owned()
+    } else {
+        qualified_path(line.function)
+    }
 }
 
 fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {

@@ -1,6 +1,7 @@
 //! Names of Python, Rust, C++ and C functions, both in the form that rules are compared with and in readable form.
 
 use super::Owner;
+use crate::analysis::top::frames::{is_javascript, is_script};
 use crate::analysis::torch_stacks::{ParsedFrame, built_in_name, operator};
 use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
@@ -10,6 +11,11 @@ use memtrack_symbols::names::plain_path;
 /// `at::Tensor at::native::add<float>(at::Tensor const&)`.
 pub(crate) fn qualified_path(function: &str) -> String {
     plain_path(strip_signature(function))
+}
+
+/// Returns the path of a frame's function. The names of Python's and JavaScript's functions are their own paths.
+pub(crate) fn path_of(frame: &Frame) -> String {
+    if is_script(frame) { frame.function.clone() } else { qualified_path(&frame.function) }
 }
 
 /// Strips the return type and parameters from the name of a C++ function; returns any other name as it is.
@@ -28,7 +34,7 @@ fn strip_signature(function: &str) -> &str {
                 continue;
             }
             b'(' if before_is_operator => {}
-            b'(' if depth == 0 => return &function[start..at],
+            b'(' if depth == 0 && at > start => return &function[start..at],
             // `operator new` is a single name.
             b' ' if depth == 0 && !before_is_operator => start = at + 1,
             _ => {}
@@ -69,7 +75,7 @@ pub fn short(frame: &Frame) -> String {
     let line = ParsedFrame::of(frame);
     let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
     let number = line.line.filter(|&number| number > 0);
-    if line.is_python {
+    if line.is_python || is_javascript(frame) {
         return format_with_location(file, number, line.function);
     }
     if let Some(function) = built_in_name(frame) {
@@ -132,6 +138,7 @@ mod tests {
             ("<my::Layer as core::ops::Fn>::call", "my::Layer::call"),
             ("main", "main"),
             ("(anonymous namespace)", "(anonymous namespace)"),
+            ("(anonymous)", "(anonymous)"),
             ("", ""),
         ] {
             assert_eq!(qualified_path(function), path, "{function}");

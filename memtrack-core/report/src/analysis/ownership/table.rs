@@ -155,6 +155,17 @@ pub(super) const PYTHON_MODULES: &[&str] = &[
     "zipfile",
 ];
 
+/// The owners of JavaScript's files, by path.
+pub(super) const JAVASCRIPT_PATHS: &[(&str, Owner, &str)] = &[
+    ("node:*", Framework, "Node.js"),
+    ("node_modules", Framework, "an installed package"),
+    ("*/.yarn", Framework, "an installed package"),
+    ("*/.pnp.*", Framework, "an installed package"),
+    ("/usr/share/nodejs", Framework, "an installed package"),
+    ("/usr/share/node", Framework, "an installed package"),
+    ("/usr/lib", Framework, "system libraries"),
+];
+
 /// Native functions that only forward a call, regardless of their files.
 pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("memtrack_core", "memtrack"),
@@ -213,6 +224,9 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("_PyEval_*", "Python's interpreter"),
     ("_PyFunction_*", "Python's interpreter"),
     ("_Unwind_*", "stack capture"),
+    ("Builtins_*", "V8's interpreter and built-in functions"),
+    ("Builtin:*", "V8's interpreter and built-in functions"),
+    ("BytecodeHandler:*", "V8's interpreter and built-in functions"),
     ("_start", "C's program startup"),
     ("clone", "C's thread startup"),
     ("clone3", "C's thread startup"),
@@ -276,6 +290,8 @@ pub(super) const NATIVE_PATHS: &[(&str, Owner, &str)] = &[
     ("*/glibc-*", Framework, "the C library"),
     ("*/gcc-*/libstdc++*", Framework, "C++'s standard library"),
     ("*/libstdc++-v3", Framework, "C++'s standard library"),
+    ("deps/uv/src", Framework, "Node.js"),
+    ("deps/v8/src", Framework, "V8"),
     ("aten/src", Framework, "PyTorch's sources"),
     ("torch/csrc", Framework, "PyTorch's sources"),
 ];
@@ -369,6 +385,7 @@ pub(super) const NATIVE_NAMES: &[(&str, &str)] = &[
     ("fmt", "fmt"),
     ("triton", "Triton"),
     ("llvm", "LLVM"),
+    ("v8", "V8"),
 ];
 
 /// C functions that only forward a call, unless a rule applies to their source file.

@@ -1,8 +1,8 @@
-//! The rule that decides which stacks look the same. In a Python program, Python lines count but the C++ frames below
-//! them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` applies
+//! The rule that decides which stacks look the same. In a program in Python or JavaScript, lines of these languages
+//! count but the C++ frames below them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` applies
 //! this rule.
 
-use super::frames::is_python;
+use super::frames::is_script;
 use crate::analysis::ownership::qualified_path;
 use crate::analysis::trim::is_internal;
 use memtrack_model::Frame;
@@ -12,12 +12,12 @@ use std::collections::HashMap;
 /// The visible functions at an address.
 #[derive(Clone, Debug, Default)]
 struct VisibleFunctions {
-    /// The numbers of the Python functions that are visible.
-    python: Vec<u32>,
+    /// The numbers of the functions of scripts that are visible.
+    script: Vec<u32>,
     /// The numbers of all functions that are visible.
     all: Vec<u32>,
-    /// The numbers of all Python functions, including those that are not visible.
-    any_python: Vec<u32>,
+    /// The numbers of all functions of scripts, including those that are not visible.
+    any_script: Vec<u32>,
 }
 
 /// The numbers of functions. Functions that look the same have the same number.
@@ -35,17 +35,17 @@ impl Fold {
         addresses: &[u64],
         symbols: &mut Symbolizer,
     ) -> Option<Vec<u32>> {
-        let python = self.python_functions(addresses, symbols);
-        if python.is_some() {
-            return python;
+        let script = self.script_functions(addresses, symbols);
+        if script.is_some() {
+            return script;
         }
         let all = self.function_numbers(addresses, |functions| &functions.all);
         (!all.is_empty()).then_some(all)
     }
 
-    /// Returns the numbers of the visible Python functions in a stack or, if none is visible, of all its Python
-    /// functions. Returns `None` if the stack has no Python functions.
-    pub(super) fn python_functions(
+    /// Returns the numbers of the visible functions of scripts in a stack or, if none is visible, of all its functions of
+    /// scripts. Returns `None` if the stack has none.
+    pub(super) fn script_functions(
         &mut self,
         addresses: &[u64],
         symbols: &mut Symbolizer,
@@ -53,9 +53,9 @@ impl Fold {
         for &address in addresses {
             self.resolve(address, symbols);
         }
-        let informative = self.function_numbers(addresses, |functions| &functions.python);
+        let informative = self.function_numbers(addresses, |functions| &functions.script);
         let any = if informative.is_empty() {
-            self.function_numbers(addresses, |functions| &functions.any_python)
+            self.function_numbers(addresses, |functions| &functions.any_script)
         } else {
             informative
         };
@@ -74,15 +74,15 @@ impl Fold {
         for frame in symbols.frames(address).iter() {
             let next = self.numbers.len() as u32;
             let number = *self.numbers.entry(display_key(frame)).or_insert(next);
-            let (is_python, is_visible) = (is_python(frame), !is_internal(frame));
+            let (is_script, is_visible) = (is_script(frame), !is_internal(frame));
             if is_visible {
                 functions.all.push(number);
             }
-            if is_python {
-                functions.any_python.push(number);
+            if is_script {
+                functions.any_script.push(number);
             }
-            if is_python && is_visible {
-                functions.python.push(number);
+            if is_script && is_visible {
+                functions.script.push(number);
             }
         }
         self.by_address.insert(address, functions);
@@ -94,7 +94,7 @@ fn display_key(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
     // If the line is unknown, only the parameters distinguish C++ overloads.
     let has_plain_name = line.is_some() || !frame.function.contains('(');
-    let function = if has_plain_name && !is_python(frame) {
+    let function = if has_plain_name && !is_script(frame) {
         qualified_path(&frame.function)
     } else {
         frame.function.clone()

@@ -1,5 +1,5 @@
-//! Formats a stack as lines of text; for a Python program, only the Python lines are shown, without the C++ frames
-//! below them.
+//! Formats a stack as lines of text; for a program in Python or JavaScript, only the lines of these languages are shown,
+//! without the C++ frames below them.
 
 use super::StackLine;
 use crate::analysis::layout::{MIN_NAME_CHARS, shorten_function};
@@ -9,20 +9,20 @@ use memtrack_model::paths::file_name;
 use memtrack_model::units::{counted, printable};
 
 /// Formats at most `frames` frames (0 means all of them) in `room` characters each, followed by a line that counts the
-/// omitted ones. If there are Python frames, only those are shown, because users can hardly change the C++ frames, and
-/// there may be dozens of them at the top. Frames that only forward a call are omitted too.
+/// omitted ones. If there are frames of scripts, only those are shown, because users can hardly change the C++ frames,
+/// and there may be dozens of them at the top. Frames that only forward a call are omitted too.
 pub(in crate::analysis) fn format_frames(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
         return stack.iter().map(|line| format_frame(&line.frame, room)).collect();
     }
-    let of_python = stack.iter().filter(|line| is_python(&line.frame)).count();
+    let of_script = stack.iter().filter(|line| is_script(&line.frame)).count();
     let chosen = shown_frames(stack);
-    let internal = if of_python == 0 { stack.len() } else { of_python } - chosen.len();
+    let internal = if of_script == 0 { stack.len() } else { of_script } - chosen.len();
     let mut lines: Vec<String> =
         chosen.iter().take(frames).map(|line| format_frame(&line.frame, room)).collect();
     let counts = [
         (chosen.len().saturating_sub(frames), "more"),
-        (if of_python == 0 { 0 } else { stack.len() - of_python }, "C++ frame"),
+        (if of_script == 0 { 0 } else { stack.len() - of_script }, "C++ frame"),
         (internal, "internal frame"),
     ];
     let left_out = counts.iter().filter(|(count, _)| *count > 0).map(|&(count, what)| match what {
@@ -36,14 +36,31 @@ pub(in crate::analysis) fn format_frames(stack: &[StackLine], frames: usize, roo
     lines
 }
 
-/// Returns the frames of a stack to show: its Python frames or, if it has none, all frames. Of these, the frames that
+/// Returns the frames of a stack to show: its frames of scripts or, if it has none, all frames. Of these, the frames that
 /// only forward a call are omitted, unless there are no others.
 pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> {
-    let of_python = stack.iter().any(|line| is_python(&line.frame));
-    let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
+    let of_script = stack.iter().any(|line| is_script(&line.frame));
+    let rest = stack.iter().filter(|line| !of_script || is_script(&line.frame));
     let is_informative = |line: &&StackLine| !is_internal(&line.frame);
     let all_internal = !rest.clone().any(|line| is_informative(&line));
     rest.filter(|line| all_internal || is_informative(line)).collect()
+}
+
+/// The ends of the names of JavaScript's files, and of files in languages that are compiled to it.
+const JAVASCRIPT_FILES: [&str; 10] =
+    [".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx", ".vue", ".svelte"];
+
+/// Returns whether this is a frame of Python or JavaScript. Unlike the C++ frames around them, these are the program as its
+/// author knows it.
+pub(crate) fn is_script(frame: &Frame) -> bool {
+    is_python(frame) || is_javascript(frame)
+}
+
+/// Returns whether this is a frame of JavaScript, which comes from a file of JavaScript or from Node.js itself, such as
+/// `node:internal/timers`.
+pub(crate) fn is_javascript(frame: &Frame) -> bool {
+    let of = |file: &str| file.starts_with("node:") || JAVASCRIPT_FILES.iter().any(|end| file.ends_with(end));
+    frame.file.as_deref().is_some_and(of)
 }
 
 /// Returns whether this is a Python frame, which comes from a Python file or from generated code, such as `<string>` or
@@ -93,6 +110,15 @@ mod tests {
         );
         assert_eq!(format_frames(&mixed, 1, usize::MAX), ["f2 optimizer.py:7", "… 1 more, 3 C++ frames"]);
         assert_eq!(format_frames(&mixed[1..3], 7, usize::MAX), ["f2 optimizer.py:7", "… 1 C++ frame"]);
+    }
+
+    #[test]
+    fn javascript_frames_come_first_too() {
+        let mixed = stack(&["a.cc", "node:buffer", "/x/app.mjs", "b.cc"]);
+        assert_eq!(format_frames(&mixed, 7, 80), ["f1 node:buffer:7", "f2 app.mjs:7", "… 2 C++ frames"]);
+        let mut own = stack(&["/x/app.js"]);
+        own[0].frame.function = "clone".into();
+        assert_eq!(format_frames(&own, 7, 80), ["clone app.js:7"], "it is not that of C");
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod default_grouping;
 mod exact;
 mod fold;
 mod folded;
-pub(super) mod frames;
+pub(crate) mod frames;
 pub(super) mod groups;
 pub(super) mod json;
 pub(in crate::analysis) mod rows;

@@ -4,7 +4,7 @@
 use super::age::{Span, Trend};
 use super::exact::ExactSums;
 use super::fold::Fold;
-use super::frames::is_python;
+use super::frames::is_script;
 use super::groups::{self, Groups, MAX_TEXT_CHARS};
 use super::stacks::{Trimmer, requester, stack_lines};
 use super::texts::Texts;
@@ -335,7 +335,7 @@ impl<'a> Sorter<'a> {
                 addresses => {
                     let trimmed = self.trimmer.trim(addresses, self.symbols);
                     let visible = match self.by {
-                        By::Python => self.fold.python_functions(trimmed, self.symbols),
+                        By::Python => self.fold.script_functions(trimmed, self.symbols),
                         _ if self.fold_hidden => self.fold.visible_functions(trimmed, self.symbols),
                         _ => None,
                     };
@@ -452,7 +452,7 @@ impl<'a> Sorter<'a> {
             let mut freed_at = None;
             let mut stack = stack_lines(&sums.stack, symbols);
             if by == By::Python {
-                stack.retain(|line| is_python(&line.frame));
+                stack.retain(|line| is_script(&line.frame));
             }
             let rounded =
                 |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
@@ -795,7 +795,7 @@ fn sort_largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -
 
 /// Strips the type arguments from a frame's function, so that all instantiations share the row of the line.
 pub(in crate::analysis) fn strip_types(frame: Frame) -> Frame {
-    let function = if is_python(&frame) { frame.function } else { qualified_path(&frame.function) };
+    let function = if is_script(&frame) { frame.function } else { qualified_path(&frame.function) };
     Frame { function, ..frame }
 }
 
