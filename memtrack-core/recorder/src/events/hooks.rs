@@ -198,9 +198,10 @@ impl HookContext {
     #[cold]
     fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         let _no_cancellation = CancellationBlocked::now();
-        let mut capture =
-            || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
-        let mut addresses = capture();
+        let capture = |kit: &mut Kit| {
+            settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec()
+        };
+        let mut addresses = capture(kit);
         let mut hash = kit.python.add_to(intern::hash(&addresses));
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
             // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a
@@ -209,7 +210,9 @@ impl HookContext {
                 if !load_binaries_of(&addresses) {
                     break;
                 }
-                addresses = capture();
+                // Otherwise the new walk would end where it meets the truncated one.
+                kit.capture.forget();
+                addresses = capture(kit);
             }
             // Such a binary may be the Python interpreter.
             let native = intern::hash(&addresses);
