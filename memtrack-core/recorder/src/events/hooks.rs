@@ -211,16 +211,19 @@ impl HookContext {
 
     /// Interns a new stack.
     fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
-        let mut capture =
-            || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
-        let mut addresses = capture();
+        let capture = |kit: &mut Kit| {
+            settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec()
+        };
+        let mut addresses = capture(kit);
         // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a new
         // capture continues to the next such code.
         for _ in 0..MAX_NEW_BINARIES {
             if !load_binaries_of(&addresses) {
                 break;
             }
-            addresses = capture();
+            // Otherwise the new walk would end where it meets the truncated one.
+            kit.capture.forget();
+            addresses = capture(kit);
         }
         let native = intern::hash(&addresses);
         // A binary that was just read may be the Python interpreter.
