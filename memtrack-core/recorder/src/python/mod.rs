@@ -11,6 +11,7 @@
 //! - `location`, `lines`, `text`: the cold path: file, function and line of a frame
 //! - `word`: the form of a frame in a recorded stack
 //! - `table`: gives each location a number and reports it to the command
+//! - `wanted`, `functions`: which functions the user has named, and how they are read, for marks at their calls
 //! - `merge`: puts the frames at their places among the native ones
 //!
 //! A recorded stack has its Python frames as [`FrameWord`]s; the command turns them into addresses with names.
@@ -28,6 +29,8 @@
 mod codes;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod elf;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod functions;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod interpreter;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -49,6 +52,8 @@ mod text;
 mod unsupported;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod walk;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod wanted;
 mod word;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
