@@ -137,7 +137,10 @@ pub(super) fn report(found: &Found, outcome: &Outcome<'_>) -> (String, Vec<u8>) 
     let _ = write_text(&mut text, found, outcome);
     let _ = write_unrecorded(&mut text, found, outcome);
     for function in &found.uncalled {
-        let _ = writeln!(text, "memtrack: --mark-on {function}: no Python function of that name was called");
+        let _ = writeln!(
+            text,
+            "memtrack: --mark-on {function}: no call of a Python function of that name was noticed"
+        );
     }
     (text, json(found, outcome))
 }
