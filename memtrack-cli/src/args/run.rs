@@ -13,6 +13,8 @@ Examples:
   memtrack run -o train.memtrack -- ./train --epochs 3
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
   memtrack run --host -- ./train                     and its malloc memory
+  memtrack run --host --mark-on train_step -- python3 train.py
+                                                     with a mark at each call of train_step
   memtrack run --snapshot-on signal -- ./serve       a snapshot whenever this command is sent SIGUSR2
   memtrack run --exec -o /var/log/s.memtrack -- ./serve
                                                      under a service manager, which watches this process
@@ -44,6 +46,11 @@ pub(crate) struct RunArgs {
     /// otherwise a sample of the blocks below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
+    /// Mark each call of this Python function, by the name of the function or as Class.FUNCTION (CPython 3.11 and newer) or
+    /// FILE.py:FUNCTION, for `leaks --per FUNCTION`. Calls of a function memtrack_mark are marks named by its argument, without
+    /// this option in CPython 3.12 and newer. Only functions of Python have such marks
+    #[arg(long, value_name = "FUNCTION", value_delimiter = ',', value_parser = parse_function, requires = "host")]
+    pub(crate) mark_on: Vec<String>,
     /// Record this many of the programs that PROGRAM starts in full. With --host, the sums of others are exact, but few of their
     /// small blocks are recorded; without it, others are only counted
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -64,6 +71,24 @@ pub(crate) struct RunArgs {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
+}
+
+/// Parses the name of a Python function: `FUNCTION`, `Class.FUNCTION`, or either of them after `FILE.py:`.
+fn parse_function(text: &str) -> Result<String, String> {
+    const MAX_BYTES: usize = 256;
+    let function = text.rsplit_once(':').map_or(text, |(_, function)| function);
+    let is_name = |part: &str| {
+        let is_of_name = |character: char| character == '_' || character.is_alphanumeric();
+        !part.is_empty() && part.chars().all(is_of_name)
+    };
+    let mut parts = function.split('.');
+    if !parts.all(is_name) || text.starts_with(':') {
+        return Err("it is not a Python function: FUNCTION, Class.FUNCTION or FILE.py:FUNCTION".to_owned());
+    }
+    if text.len() > MAX_BYTES {
+        return Err(format!("it is longer than {MAX_BYTES} bytes"));
+    }
+    Ok(text.to_owned())
 }
 
 /// Which stacks are kept.

@@ -24,12 +24,18 @@ use std::process::Command;
 /// The smallest value that `--max-bytes` accepts.
 const MIN_MAX_BYTES: u64 = 1 << 20;
 
+/// The maximum number of functions for `--mark-on`.
+const MAX_MARK_ON: usize = 32;
+
 /// Runs the program after checks that prevent most failures, and reports where the recording is.
 pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (name, arguments) = args.program.split_first().expect("clap requires a program");
     if args.exec && args.snapshot_on.contains(&SnapshotOn::Signal) {
         let why = "--exec leaves no command to which SIGUSR2 could be sent, so --snapshot-on signal cannot work with it";
         return Err(CliError::Usage(why.to_owned()));
+    }
+    if args.mark_on.len() > MAX_MARK_ON {
+        return Err(CliError::Usage(format!("--mark-on: at most {MAX_MARK_ON} functions")));
     }
     if args.max_bytes.is_some_and(|bytes| bytes < MIN_MAX_BYTES) {
         return Err(CliError::Usage("--max-bytes: at least 1MiB".to_owned()));
@@ -58,6 +64,11 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
             .env(protocol::STACKS, value_of(args.stacks));
         if args.host {
             command.env(protocol::HOST, "1");
+        }
+        if args.mark_on.is_empty() {
+            command.env_remove(protocol::MARK_ON);
+        } else {
+            command.env(protocol::MARK_ON, args.mark_on.join(","));
         }
     };
     if args.exec {

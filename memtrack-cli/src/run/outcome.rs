@@ -37,6 +37,8 @@ pub(super) struct Found {
     /// smallest budget.
     beyond_limit: u64,
     unrecorded: Unrecorded,
+    /// The functions of `--mark-on` that were not called.
+    uncalled: Vec<String>,
 }
 
 impl Found {
@@ -48,6 +50,7 @@ impl Found {
             rows: collector.rows().to_vec(),
             beyond_limit: collector.programs_beyond_limit(),
             unrecorded: collector.unrecorded(),
+            uncalled: collector.uncalled().map(str::to_owned).collect(),
         }
     }
 
@@ -133,6 +136,12 @@ pub(super) fn report(found: &Found, outcome: &Outcome<'_>) -> (String, Vec<u8>) 
     // Writing to a string cannot fail.
     let _ = write_text(&mut text, found, outcome);
     let _ = write_unrecorded(&mut text, found, outcome);
+    for function in &found.uncalled {
+        let _ = writeln!(
+            text,
+            "memtrack: --mark-on {function}: no call of a Python function of that name was noticed"
+        );
+    }
     (text, json(found, outcome))
 }
 

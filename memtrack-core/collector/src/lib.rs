@@ -65,6 +65,8 @@ pub struct Settings {
     pub options: Options,
     /// The maximum number of programs that are recorded besides the one that the command starts.
     pub max_programs: u64,
+    /// The Python functions whose calls are marks.
+    pub mark_on: Vec<String>,
     /// The process id of the command. The program that it starts is its child, or the same process after `exec`.
     pub command: u32,
 }
@@ -98,6 +100,8 @@ pub struct Collector {
     without_python: Vec<(u32, String)>,
     /// The reasons for which Python frames of any process are not recorded.
     python_refusals: BTreeSet<String>,
+    /// The functions of [`Settings::mark_on`] that were called, by index.
+    called: BTreeSet<usize>,
 }
 
 impl Collector {
@@ -127,6 +131,7 @@ impl Collector {
             bypassed: Vec::new(),
             without_python: Vec::new(),
             python_refusals: BTreeSet::new(),
+            called: BTreeSet::new(),
         })
     }
 
@@ -198,6 +203,7 @@ impl Collector {
         self.failed.append(&mut process.take_failed_requests());
         let bypass = process.take_bypass(&self.region, view);
         self.bypassed.extend(bypass.map(|owner| (view.pid, owner)));
+        self.called.append(&mut process.take_called());
         let refusal = process.take_python_refusal();
         if let Some(reason) = refusal.filter(|reason| self.python_refusals.insert(reason.clone())) {
             self.without_python.push((view.pid, reason));
@@ -271,6 +277,12 @@ impl Collector {
     /// for the first process.
     pub fn take_without_python(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.without_python)
+    }
+
+    /// Returns the functions of [`Settings::mark_on`] that were not called so far.
+    pub fn uncalled(&self) -> impl Iterator<Item = &str> {
+        let functions = self.settings.mark_on.iter().enumerate();
+        functions.filter(|(index, _)| !self.called.contains(index)).map(|(_, function)| function.as_str())
     }
 
     /// Returns how many programs were beyond the limit. If the heap is recorded, these programs are recorded with the

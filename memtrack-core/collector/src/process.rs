@@ -8,6 +8,7 @@ use crate::recording::RunFile;
 use crate::system::SystemProcess;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
+use memtrack_model::run_protocol::MARK_FUNCTION;
 use memtrack_model::snapshot::{
     AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, Marks, Module,
     ProcessEnd, ProcessRow, ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
@@ -15,7 +16,7 @@ use memtrack_model::snapshot::{
 use memtrack_recorder::recorder::{Sums, device_of, meta_of_process, statistics_of, ticks};
 use memtrack_recorder::shared_memory::log::ReadRecord;
 use memtrack_recorder::shared_memory::{Counter, EventPage, LogState, ProcessView, Region};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,8 @@ pub(crate) struct Process {
     jit: Jit,
     /// The reason why Python frames are not recorded, until [`Self::take_python_refusal`] returns it.
     python_refusal: Option<String>,
+    /// The functions of `mark_on` that were called, by index, until [`Self::take_called`] returns them.
+    called: BTreeSet<usize>,
     messages: Vec<String>,
     /// Failed requests whose events may not have been written yet.
     new_failed: Vec<FailedRequest>,
@@ -153,6 +156,7 @@ impl Process {
             has_lines_of_python: false,
             jit: Jit::new(view.pid, view.clock.1),
             python_refusal: None,
+            called: BTreeSet::new(),
             messages: Vec::new(),
             new_failed: Vec::new(),
             failed: Vec::new(),
@@ -310,7 +314,10 @@ impl Process {
             }
             ReadRecord::Message(text) => self.messages.push(text),
             ReadRecord::Scope(id, scope) => self.rows.scopes.push((id, scope)),
-            ReadRecord::Mark(ticks, thread, name) => self.rows.marks.push(ticks, thread, &name),
+            ReadRecord::Mark(ticks, thread, name) => {
+                self.note_mark(&name);
+                self.rows.marks.push(ticks, thread, &name);
+            }
             ReadRecord::Bypass(owner) => self.bypass = Some(owner),
             ReadRecord::OutOfMemory(oom, ticks, scope) => {
                 self.new_failed.push(FailedRequest { process: None, oom, ticks, scope });
@@ -367,6 +374,18 @@ impl Process {
     /// it only once.
     pub(crate) fn take_bypass(&mut self, region: &Region, view: &ProcessView) -> Option<String> {
         if region.is_bypassed(view) { self.bypass.take() } else { None }
+    }
+
+    /// Returns and removes the functions of [`Settings::mark_on`] that were called since the last call, by index.
+    pub(crate) fn take_called(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.called)
+    }
+
+    /// Notes which wanted function a mark is of. Marks with other names are of the function that is named by its argument.
+    fn note_mark(&mut self, name: &str) {
+        let wanted = &self.settings.mark_on;
+        let index = |name: &str| wanted.iter().position(|function| function == name);
+        self.called.extend(index(name).or_else(|| index(MARK_FUNCTION)));
     }
 
     /// Returns the reason why Python frames of the process are not recorded, if there is one. Returns it only once.

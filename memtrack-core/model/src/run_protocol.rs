@@ -7,3 +7,7 @@ pub const MEMORY: &str = "MEMTRACK_RUN_MEMORY";
 pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
 /// Set if the host heap is recorded as well.
 pub const HOST: &str = "MEMTRACK_RUN_HOST";
+/// The Python functions whose calls are marks, with commas between them; not set if the user has named none.
+pub const MARK_ON: &str = "MEMTRACK_RUN_MARK_ON";
+/// The Python function whose calls are marks named by an argument.
+pub const MARK_FUNCTION: &str = "memtrack_mark";

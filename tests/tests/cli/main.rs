@@ -46,6 +46,7 @@ mod run_plugins;
 mod run_privilege;
 mod run_processes;
 mod run_python;
+mod run_python_marks;
 mod run_python_objects;
 mod run_slow_collector;
 mod run_snapshots;

@@ -21,7 +21,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "memtrack-cli/preload/src/python",
-        "arenas domains interpreter sizes",
+        "arenas calls domains interpreter sizes",
         "functions of CPython, tables by address",
     ),
     ("memtrack-cli/preload/src/jemalloc", "find mod sizes", "functions of jemalloc, tables by address"),
@@ -71,7 +71,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "memtrack-core/recorder/src/python",
-        "codes elf interpreter memory suspension table walk",
+        "codes elf functions interpreter memory suspension table walk",
         "the interpreter's memory, and the functions that it exports",
     ),
     ("memtrack-core/recorder/src/scope", "link", "pointers to nodes and names that are never freed"),

@@ -9,6 +9,7 @@
 //! Arenas from before that moment are unknown, and so are the blocks in them.
 
 use super::arenas::{ArenaAllocator, Domain};
+use super::calls;
 use super::domains::Allocator;
 use memtrack_cuda::run::{self, heap};
 use memtrack_recorder::environment;
@@ -45,6 +46,8 @@ pub(super) struct Functions {
     pub(super) set_allocator: unsafe extern "C" fn(c_int, *const Allocator),
     get_arenas: unsafe extern "C" fn(*mut ArenaAllocator),
     set_arenas: unsafe extern "C" fn(*const ArenaAllocator),
+    /// The functions for marks; `None` if some are missing.
+    pub(super) calls: Option<calls::Api>,
 }
 
 impl Functions {
@@ -71,6 +74,7 @@ impl Functions {
                 ),
                 get_arenas: transmute::<*mut c_void, unsafe extern "C" fn(*mut ArenaAllocator)>(get_arenas),
                 set_arenas: transmute::<*mut c_void, unsafe extern "C" fn(*const ArenaAllocator)>(set_arenas),
+                calls: calls::Api::find(&look_up),
             })
         }
     }
@@ -105,6 +109,7 @@ pub(crate) fn prepare() {
         return;
     }
     heap::unrecorded(|| {
+        calls::prepare();
         if let Some(functions) = Functions::find(run::process_symbol) {
             replace_arena_allocator(functions);
         }
@@ -146,6 +151,7 @@ fn replace_arena_allocator(functions: Functions) {
             // SAFETY: CPython copies the allocator, whose functions and context stay valid.
             unsafe { (functions.set_arenas)(&watching) };
             KNOWN_AT.store(run::closed_libraries(), Ordering::Relaxed);
+            calls::expect(interpreter);
         }
         return;
     }

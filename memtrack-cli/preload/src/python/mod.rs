@@ -5,6 +5,7 @@
 //! - `interpreter` finds CPython, in the program or in a library that is loaded later, and replaces its arena allocator.
 //! - `arenas` is that allocator. From the first arena on, it also replaces the allocators of the domains `mem` and `obj`.
 //! - `domains` has the functions of these domains: they call the original, and record the block if it lies in an arena.
+//! - `calls` sets marks at the calls of functions that the user has named.
 //! - `sizes` holds the size of each recorded block, because a free receives no size.
 //!
 //! **Why only blocks in arenas?** Larger blocks, and all blocks of the domain `raw`, come from `malloc`, which records them.
@@ -19,6 +20,27 @@
 //! `PYTHONMALLOCSTATS`, which prints the same, nothing is replaced.
 
 mod arenas;
+#[cfg(target_arch = "x86_64")]
+mod calls;
+/// On other processors, the functions of Python are not read.
+#[cfg(not(target_arch = "x86_64"))]
+mod calls {
+    #[derive(Clone, Copy)]
+    pub(super) struct Api;
+
+    impl Api {
+        pub(super) fn find(_look_up: impl Fn(&std::ffi::CStr) -> *mut std::ffi::c_void) -> Option<Self> {
+            None
+        }
+    }
+
+    pub(super) fn prepare() {}
+
+    pub(super) fn expect(_interpreter: &'static super::interpreter::Interpreter) {}
+
+    #[inline(always)]
+    pub(super) fn set_if_due() {}
+}
 mod domains;
 mod interpreter;
 mod sizes;

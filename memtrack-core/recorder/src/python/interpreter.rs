@@ -336,6 +336,12 @@ impl Interpreter {
         }
     }
 
+    /// Returns the layout if a walk with checks has found only code objects, and the calling thread holds the GIL.
+    pub(super) fn verified_layout(&self) -> Option<&Layout> {
+        let layout = self.is_verified.load(Ordering::Relaxed).then(|| self.layout()).flatten()?;
+        self.thread_state(layout).filter(|state| state.is_attached).map(|_| layout)
+    }
+
     /// Records that a walk with checks has found only code objects.
     pub(super) fn set_verified(&self) {
         self.is_verified.store(true, Ordering::Relaxed);

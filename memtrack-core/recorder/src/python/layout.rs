@@ -52,18 +52,37 @@ pub(super) struct Layout {
     pub(super) frame_instruction: u64,
     pub(super) frame_owner: u64,
     pub(super) frame_is_entry: u64,
-    /// `PyCodeObject`. The qualified name and the instructions exist from 3.11 on.
+    /// `PyCodeObject`. The name is the qualified one, and the instructions exist, from 3.11 on.
     pub(super) code_file: u64,
     pub(super) code_name: u64,
     pub(super) code_first_line: u64,
     pub(super) code_line_table: u64,
     pub(super) code_instructions: u64,
     pub(super) code_first_traceable: u64,
+    /// The number of its positional parameters, its own name, its qualified name, and the version that functions made of it
+    /// receive.
+    pub(super) code_parameters: u64,
+    pub(super) code_own_name: u64,
+    pub(super) code_qualified_name: Option<u64>,
+    pub(super) code_version: Option<u64>,
+    /// The first local variable of a frame, which is the first parameter.
+    pub(super) frame_locals: u64,
+    /// `PyFunctionObject`; `None` in versions whose functions are not read.
+    pub(super) function: Option<FunctionLayout>,
     /// The bytes of a code object up to its instructions.
     pub(super) code_bytes: u64,
     /// The beginning of the characters of `PyASCIIObject` and `PyCompactUnicodeObject`.
     pub(super) ascii_data: u64,
     pub(super) compact_data: u64,
+}
+
+/// The offsets of `PyFunctionObject`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FunctionLayout {
+    pub(super) code: u64,
+    pub(super) defaults: u64,
+    /// The C function that calls it.
+    pub(super) vectorcall: u64,
 }
 
 /// The owner of a frame that belongs to a generator or coroutine.
@@ -79,6 +98,11 @@ pub(super) const BYTES_CONTENT: u64 = 32;
 /// The offsets of a string's length and state.
 pub(super) const TEXT_LENGTH: u64 = 16;
 pub(super) const TEXT_STATE: u64 = 32;
+/// The offsets of a tuple's length and items.
+pub(super) const TUPLE_LENGTH: u64 = 16;
+pub(super) const TUPLE_ITEMS: u64 = 24;
+/// The offset of the evaluator in the `PyInterpreterState` of 3.8. Later versions have functions that get and set it.
+pub(super) const EVALUATOR_IN_3_8: u64 = 568;
 
 const PYTHON_3_8: Layout = Layout {
     chain: Chain::Objects,
@@ -101,12 +125,19 @@ const PYTHON_3_8: Layout = Layout {
     code_line_table: 120,
     code_instructions: 0,
     code_first_traceable: 0,
+    code_parameters: 16,
+    code_own_name: 112,
+    code_qualified_name: None,
+    code_version: None,
+    frame_locals: 360,
+    function: None,
     code_bytes: 176,
     ascii_data: 48,
     compact_data: 72,
 };
 
-const PYTHON_3_10: Layout = Layout { lines: LineTable::Ranges, frame_instruction: 96, ..PYTHON_3_8 };
+const PYTHON_3_10: Layout =
+    Layout { lines: LineTable::Ranges, frame_instruction: 96, frame_locals: 352, ..PYTHON_3_8 };
 
 const PYTHON_3_11: Layout = Layout {
     chain: Chain::Flagged,
@@ -128,6 +159,10 @@ const PYTHON_3_11: Layout = Layout {
     code_line_table: 136,
     code_instructions: 184,
     code_first_traceable: 168,
+    code_parameters: 56,
+    code_own_name: 120,
+    code_qualified_name: Some(128),
+    frame_locals: 72,
     code_bytes: 192,
     ..PYTHON_3_8
 };
@@ -144,6 +179,9 @@ const PYTHON_3_12: Layout = Layout {
     code_first_line: 68,
     code_instructions: 192,
     code_first_traceable: 176,
+    code_parameters: 52,
+    code_version: Some(92),
+    function: Some(FunctionLayout { code: 48, defaults: 56, vectorcall: 128 }),
     code_bytes: 200,
     ascii_data: 40,
     compact_data: 56,

@@ -11,6 +11,7 @@
 //! - `location`, `lines`, `text`: the cold path: file, function and line of a frame
 //! - `word`: the form of a frame in a recorded stack
 //! - `table`: gives each location a number and reports it to the command
+//! - `wanted`, `functions`: which functions the user has named, and how they are read, for marks at their calls
 //! - `merge`: puts the frames at their places among the native ones
 //! - `stacks`: a cache of the ids of stacks
 //!
@@ -30,6 +31,8 @@
 mod codes;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod elf;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod functions;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod interpreter;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -53,6 +56,8 @@ mod text;
 mod unsupported;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod walk;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod wanted;
 mod word;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

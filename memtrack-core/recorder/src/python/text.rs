@@ -40,6 +40,34 @@ pub(super) fn text_at(
     Some(decode(&bytes, width))
 }
 
+/// Returns whether a string has exactly these characters. Reads no more of it than its length if that differs.
+#[inline(always)]
+pub(super) fn is_text(
+    memory: impl Memory,
+    layout: &Layout,
+    address: u64,
+    characters: &[u32],
+) -> Option<bool> {
+    if memory.word(address + TEXT_LENGTH)? != characters.len() as u64 {
+        return Some(false);
+    }
+    let state = memory.half(address + TEXT_STATE)?;
+    let (width, is_compact, is_ascii) = (u64::from(state >> 2 & 7), state >> 5 & 1 == 1, state >> 6 & 1 == 1);
+    if !is_compact {
+        return Some(false);
+    }
+    let data = address + if is_ascii { layout.ascii_data } else { layout.compact_data };
+    for (index, &character) in characters.iter().enumerate() {
+        let at = data + index as u64 * width;
+        let found = (0..width)
+            .try_fold(0, |found, byte| Some(found | u32::from(memory.byte(at + byte)?) << (8 * byte)));
+        if found? != character {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
 /// Decodes characters of this many bytes each.
 fn decode(bytes: &[u8], width: usize) -> String {
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
@@ -74,6 +102,14 @@ mod tests {
         assert_eq!(at(100, Keep::Beginning).as_deref(), Some("abcdefgh"));
         assert_eq!(at(3, Keep::Beginning).as_deref(), Some("abc"));
         assert_eq!(at(3, Keep::End).as_deref(), Some("fgh"));
+        let is = |characters: &str| {
+            let characters: Vec<u32> = characters.chars().map(u32::from).collect();
+            is_text(Checked, &layout, &raw const text as u64, &characters)
+        };
+        assert_eq!(
+            [is("abcdefgh"), is("abcdefgx"), is("abc"), is("")],
+            [true, false, false, false].map(Some)
+        );
         let damaged = ascii(b"abcdefgh", 8, 7 << 2);
         assert_eq!(text_at(Checked, &layout, &raw const damaged as u64, 9, Keep::End), None);
         assert_eq!(text_at(Checked, &layout, 64, 9, Keep::End), None);

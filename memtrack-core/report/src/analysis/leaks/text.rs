@@ -307,6 +307,9 @@ impl Generations {
             ),
         };
         let _ = writeln!(text, "\n{of}What each {name} left behind: {found}");
+        if whole > 0 && self.leaving == 0 && self.rows.iter().all(|row| row.left.bytes == 0) {
+            return;
+        }
         for row in &self.rows {
             let when = match (row.from_seconds, row.to_seconds) {
                 (None, Some(to)) => format!("before the first, up to {}", self.since.moment(to)),
