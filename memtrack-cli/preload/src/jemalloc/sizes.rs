@@ -40,16 +40,16 @@ pub(super) fn usable_aligned(requested: usize, alignment: usize) -> usize {
 
 /// Returns a size as the number of its class, from 1 on.
 fn class_of(size: usize) -> u8 {
-    match size {
-        ..=SMALLEST => 1,
-        ..=LAST_EVENLY_SPACED => (size / SPACING) as u8 + 1,
-        _ => {
-            let doubling = (size - 1).ilog2();
-            let step = ((size - 1) >> (doubling - 2)) & 3;
-            // At most 10 + 4 * 56 + 3.
-            (10 + 4 * (doubling - 7)) as u8 + step as u8
-        }
+    if size <= SMALLEST {
+        return 1;
     }
+    if size <= LAST_EVENLY_SPACED {
+        return (size / SPACING) as u8 + 1;
+    }
+    let doubling = (size - 1).ilog2();
+    let step = ((size - 1) >> (doubling - 2)) & 3;
+    // At most 10 + 4 * 56 + 3.
+    (10 + 4 * (doubling - 7)) as u8 + step as u8
 }
 
 /// Returns the size of a class.
