@@ -71,7 +71,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "memtrack-core/recorder/src/python",
-        "codes elf functions interpreter memory suspension table walk",
+        "codes elf functions interpreter memory stacks suspension table walk",
         "the interpreter's memory, and the functions that it exports",
     ),
     ("memtrack-core/recorder/src/scope", "link", "pointers to nodes and names that are never freed"),

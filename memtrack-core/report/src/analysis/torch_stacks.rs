@@ -105,18 +105,19 @@ impl<'a> ParsedFrame<'a> {
         Self { file, function, line: frame.line, is_python: is_python(frame) }
     }
 
-    /// Returns whether this is a Python frame from PyTorch's file `path` (or, if `path` ends in a slash, from a file
-    /// below it), such as `torch/optim/`. Any folders may precede `path`.
+    /// Returns whether this is a Python frame from the file `path` (or, if `path` ends in a slash, from a file below
+    /// it). Any folders may precede `path`.
     pub fn is_in(&self, path: &str) -> bool {
-        // All callers ask about files of PyTorch, which few frames are in, and this search is the faster one.
-        if !self.is_python || !self.file.contains("torch") {
+        if !self.is_python {
             return false;
         }
         let file = with_slashes(self.file);
-        file.match_indices(path).any(|(at, _)| {
-            let begins = at == 0 || file.as_bytes()[at - 1] == b'/';
-            begins && (path.ends_with('/') || at + path.len() == file.len())
-        })
+        // Few frames are in the file, and this search is the faster one.
+        file.contains(path)
+            && file.match_indices(path).any(|(at, _)| {
+                let begins = at == 0 || file.as_bytes()[at - 1] == b'/';
+                begins && (path.ends_with('/') || at + path.len() == file.len())
+            })
     }
 
     /// Returns the function name without its class, which newer Python versions include.
