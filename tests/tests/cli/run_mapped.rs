@@ -145,14 +145,19 @@ fn what_the_allocator_maps_for_the_heap_is_not_counted_twice() {
     compile_c(folder, ALLOCATOR, &["-fno-builtin", "-shared", "-fPIC", "-o", "liballocator.so"]);
     compile_c(folder, KEEPS, &["-fno-builtin", "-o", "keeps"]);
     let library = bench.path("liballocator.so");
-    // The command adds its libraries to the variable.
-    let mut command = bench.command();
-    command.env("LD_PRELOAD", &library).args(["--host", "-o", "run", "--", "./keeps"]);
-    let output = command.output().expect("it can be started");
-    assert!(output.status.success(), "{}", stderr_text(&output));
-    let (snapshot, _) = load(&bench.path("run"));
-    assert_eq!(bytes(&snapshot, DeviceId::HOST) / MIB, 20);
-    assert_eq!(bytes(&snapshot, DeviceId::MAPPED), 6 * MIB);
+    let held = |attempt: &str| {
+        // The command adds its libraries to the variable.
+        let mut command = bench.command();
+        command.env("LD_PRELOAD", &library).args(["--host", "-o", attempt, "--", "./keeps"]);
+        let output = command.output().expect("it can be started");
+        assert!(output.status.success(), "{}", stderr_text(&output));
+        let (snapshot, _) = load(&bench.path(attempt));
+        let held = [DeviceId::HOST, DeviceId::MAPPED].map(|device| bytes(&snapshot, device) / MIB);
+        assert!(held[0] <= 20 && held[1] <= 6, "{held:?}: {}", stderr_text(&output));
+        held
+    };
+    // On a busy machine, a program that ends at once may lose events.
+    assert!(["run", "run2", "run3"].into_iter().any(|attempt| held(attempt) == [20, 6]));
 }
 
 /// Maps a gigabyte of which pages become memory as they are written, and gives most of another mapping back, but then writes to
