@@ -120,7 +120,9 @@ int main(int argc, char **argv) {
     if (strcmp(kind, "exec") == 0) {
         execl("/bin/true", "true", (char *)0);
     }
-    // The command finds the dump while the program runs.
-    usleep(300000);
+    // The command finds the dump while the program runs: it ends when the test has seen that.
+    while (strcmp(kind, "dump") == 0 && access(argv[2], F_OK) != 0) {
+        usleep(1000);
+    }
     abort();
 }

@@ -26,7 +26,10 @@ fn record(kind: &str) -> Recorded {
     let bench = Bench::new();
     compile_c(bench.folder.path(), JIT, &["-O0", "-o", "jit"]);
     fs::create_dir(bench.path("elsewhere")).expect("a folder");
-    let output = bench.run(&["--host", "-o", "run", "--", "./jit", kind]);
+    let output = match kind {
+        "dump" => bench.run_until("run", &["--host"], &["./jit", kind], &[], has_names),
+        _ => bench.run(&["--host", "-o", "run", "--", "./jit", kind]),
+    };
     let pid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(!pid.is_empty(), "{}", stderr_text(&output));
     let _ = fs::remove_file(PathBuf::from(format!("/tmp/perf-{pid}.map")));
@@ -34,6 +37,11 @@ fn record(kind: &str) -> Recorded {
     let functions =
         load_each(&bench.path("run")).iter().flat_map(|(_, snapshot)| functions(snapshot)).collect();
     Recorded { stderr: stderr_text(&output), functions, bench }
+}
+
+/// Returns whether the command has read the names of generated code.
+fn has_names(snapshot: &Snapshot) -> bool {
+    snapshot.names.frames.values().flatten().any(|frame| frame.function == "makeBuffers")
 }
 
 /// Returns the place and the name of the function that allocated each large block.

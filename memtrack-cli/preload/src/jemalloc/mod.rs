@@ -1,6 +1,6 @@
 //! The blocks of a jemalloc that is linked into the program, for `memtrack run --host`: in Rust, `tikv-jemallocator` as the
-//! global allocator. No call of it passes through the loader, so it is found by the program's symbol table, and told to call
-//! hooks (`experimental.hooks.install`), which it offers for this purpose since 5.2.
+//! global allocator. Its calls do not pass through the loader. So memtrack finds it by the program's symbol table, and installs
+//! hooks in it (`experimental.hooks.install`), which jemalloc offers for this purpose since 5.2.
 //!
 //! The hooks run after a block was allocated and before it is freed, on the thread that does so, without a lock. While there are
 //! any, jemalloc takes its slow path, which costs the program some 15 ns per call in addition to the recording.
@@ -17,7 +17,7 @@ mod sizes;
 use crate::heap::is_on;
 use find::{Found, find};
 use memtrack_cuda::run::{heap, mapped};
-use sizes::{usable, usable_aligned};
+use sizes::{PAGE_BYTES, usable, usable_aligned};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::{null, null_mut, with_exposed_provenance};
@@ -98,7 +98,6 @@ mod call {
 
 /// Returns the size of the block that a call requests.
 fn size_for(kind: c_int, arguments: [usize; 3]) -> Option<usize> {
-    const PAGE_BYTES: usize = 4096;
     let [first, second, third] = arguments;
     // The lowest bits of the flags are the logarithm of the alignment.
     let aligned = |size: usize, flags: usize| match flags & 63 {

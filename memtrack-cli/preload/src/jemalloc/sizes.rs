@@ -8,7 +8,8 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-const PAGE_BYTES: usize = 4096;
+/// The size of jemalloc's pages on x86-64, in bytes.
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// jemalloc's sizes: 8; multiples of 16 up to 128; and from there on four per doubling.
 const SMALLEST: usize = 8;
@@ -67,7 +68,7 @@ fn size_of_class(class: u8) -> usize {
 /// A branch is an aligned range of 2 GiB; its bytes are half a MiB of address space, touched where there are blocks.
 const BRANCH_BYTES: usize = 1 << 31;
 const BRANCH_PAGES: usize = BRANCH_BYTES / PAGE_BYTES;
-/// The addresses of programs have 47 bits on x86-64, and 48 on aarch64.
+/// The addresses of programs have at most 48 bits.
 const BRANCHES: usize = (1 << 48) / BRANCH_BYTES;
 
 type Branch = [AtomicU8; BRANCH_PAGES];

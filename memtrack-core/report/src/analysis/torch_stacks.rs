@@ -201,7 +201,9 @@ mod tests {
             }
         };
         let frames: Vec<Frame> = frames.iter().map(frame).collect();
-        let TorchStack { operator, phase, modules } = TorchStack::of(&frames);
+        let stack = TorchStack::of(&frames);
+        assert!(frames.iter().any(TorchStack::may_name) || stack == TorchStack::default(), "{frames:?}");
+        let TorchStack { operator, phase, modules } = stack;
         (operator, phase, modules.join(" > "))
     }
 

@@ -1,6 +1,6 @@
 //! The rule that decides which stacks look the same. In a program in Python or JavaScript, lines of these languages
-//! count but the C++ frames below them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` applies
-//! this rule.
+//! count but the C++ frames below them do not. Frames that only forward a call are ignored, as are the type arguments
+//! of functions. `rows` applies this rule.
 
 use super::frames::is_script;
 use crate::analysis::ownership::qualified_path;
