@@ -7,7 +7,7 @@ use crate::locate::Locator;
 use crate::qualify::{name_closures, qualify};
 use addr2line::Loader;
 use memtrack_model::paths::{file_name, is_library, split_file_name, with_slashes};
-use memtrack_model::snapshot::{FrameId, Module, Snapshot};
+use memtrack_model::snapshot::{FrameId, Module, Snapshot, is_omission_of_outer_frames};
 use memtrack_model::{Binary, BinaryPart, Frame, NameFrames};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 /// The maximum number of inlined functions at an address.
 const MAX_INLINED: usize = 256;
+
+/// What is shown in place of frames that were not recorded.
+const OMITTED_FRAMES: &str = "(outer frames not recorded)";
 
 /// Resolves return addresses to functions, files and lines, caching the results.
 #[derive(Default)]
@@ -118,7 +121,8 @@ impl Symbolizer {
     }
 
     /// Returns the functions at `return_address`, from the innermost inlined function to the function that contains the
-    /// code. The result is never empty. For an address outside all modules, the name is the address itself.
+    /// code. The result is never empty. For an address outside all modules, the name is the address itself; for
+    /// [`OUTER_FRAMES_OMITTED`](memtrack_model::snapshot::OUTER_FRAMES_OMITTED), it says that.
     pub fn frames(&mut self, return_address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.known.get(&return_address) {
             return Rc::clone(frames);
@@ -140,6 +144,9 @@ impl Symbolizer {
     }
 
     fn resolve(&mut self, return_address: u64) -> Vec<Frame> {
+        if is_omission_of_outer_frames(return_address) {
+            return vec![Frame { function: OMITTED_FRAMES.to_owned(), ..Frame::default() }];
+        }
         // A return address may already belong to the next function or line, whereas the call is right before it.
         let call = return_address.saturating_sub(1);
         let Some(loaded) = self.binary_index(call).map(|place| &mut self.binaries[place]) else {
@@ -261,6 +268,16 @@ mod tests {
 
     fn module(path: &str, start: u64) -> Module {
         Module { path: path.into(), bias: start, start, end: start + 0x1000, ..Module::default() }
+    }
+
+    #[test]
+    fn omitted_frames_are_named_in_each_process() {
+        use memtrack_model::snapshot::OUTER_FRAMES_OMITTED;
+        let mut symbols = Symbolizer::new(&[]);
+        for address in [OUTER_FRAMES_OMITTED, OUTER_FRAMES_OMITTED + (7 << 48)] {
+            assert_eq!(symbols.frames(address)[0].function, OMITTED_FRAMES);
+        }
+        assert_eq!(symbols.frames(0x1000)[0].function, "0x1000");
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod run_inherited;
 mod run_jemalloc;
 #[cfg(target_arch = "x86_64")]
 mod run_jit;
+mod run_large_tables;
 mod run_libraries;
 mod run_linked;
 mod run_mapped;

@@ -198,6 +198,15 @@ pub struct Module {
     pub code_id: String,
 }
 
+/// The outermost "address" of a stack whose outer frames were not recorded because the recorder's table of stacks was full.
+/// No instruction has it. In a recording of several processes, the bits above it number the process.
+pub const OUTER_FRAMES_OMITTED: u64 = (1 << 48) - 1;
+
+/// Returns whether an address of a stack is [`OUTER_FRAMES_OMITTED`].
+pub fn is_omission_of_outer_frames(address: u64) -> bool {
+    address & OUTER_FRAMES_OMITTED == OUTER_FRAMES_OMITTED
+}
+
 /// Stacks as one flat column of return addresses, innermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackTable {

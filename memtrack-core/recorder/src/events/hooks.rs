@@ -229,8 +229,10 @@ impl HookContext {
         // A binary that was just read may be the Python interpreter.
         let hash = kit.python.add_to(native);
         let has_python = hash != native && kit.python.insert_into(&mut addresses);
+        // What Python's allocator takes from the heap passes through the hook of that allocator.
+        let has_dropped = settings::drop_internal_code(&mut addresses);
         relocate(&mut addresses);
-        let stack = if has_python {
+        let stack = if has_python || has_dropped {
             // Many instructions are on the same lines of Python, and their stacks are the same.
             let stack = self.recorder.stacks.insert(intern::hash(&addresses), &addresses);
             python::store(hash, kit.generation(), stack);

@@ -131,6 +131,20 @@ pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
     addresses
 }
 
+/// Removes the addresses in memtrack's code from a stack. Returns whether there were any.
+#[cfg(feature = "cuda")]
+pub(crate) fn drop_internal_code(addresses: &mut Vec<u64>) -> bool {
+    let (code, before) = (internal_code(), addresses.len());
+    addresses.retain(|address| !code.contains(address));
+    addresses.len() < before
+}
+
+/// Leaves the stack unchanged, as [`without_internal_code`] does.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn drop_internal_code(_addresses: &mut Vec<u64>) -> bool {
+    false
+}
+
 /// Returns the ring's bound in events per device.
 pub(crate) fn ring_entries() -> u64 {
     RING_ENTRIES.load(Relaxed)

@@ -1,97 +1,39 @@
 //! Assigns an id to each distinct stack. All threads share the table, and each has a small cache in front of it, so
 //! that a repeated stack costs a hash and a comparison.
 
+#[cfg(test)]
+use super::stored;
+use super::stored::{MAX_LEN, PIECE_ADDRESSES, StoredStacks};
 use crate::internal_bytes;
 use crate::shared_map::SharedMap;
 use foldhash::fast::FixedState;
 use memtrack_model::event::StackId;
-use memtrack_model::snapshot::StackTable;
+use memtrack_model::snapshot::{OUTER_FRAMES_OMITTED, StackTable};
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of addresses (24 MiB) and of stacks (about 12 MiB with their index). Events with further stacks
-/// are recorded without a stack, and their number is reported.
-const MAX_ADDRESSES: usize = 3 << 20;
-const MAX_STACKS: usize = 1 << 18;
-
-/// The number of addresses in a piece (512 KiB). Addresses are stored in pieces so that growing copies nothing. No
-/// stack is split between two pieces.
-const PIECE_ADDRESSES: usize = 1 << 16;
-
-/// The maximum number of pieces. Stacks have at most a few hundred addresses, so little of a piece is unused at its
-/// end.
-const MAX_PIECES: usize = MAX_ADDRESSES / PIECE_ADDRESSES + 1;
-
 /// The maximum number of bytes that the tables take up, given that the table of hashes may just have doubled.
 #[cfg(test)]
-pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE_ADDRESSES * size_of::<u64>()
-    + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
-    + MAX_STACKS * size_of::<(u16, u16, u16)>();
+pub(crate) const MAX_BYTES: usize = stored::MAX_BYTES
+    + (stored::MAX_STACKS * 2 + stored::MAX_STACKS * 2 / 7) * (size_of::<(Hash, StackId)>() + 1);
+
+/// The number of innermost addresses of a stack that are recorded if there is no room for the whole stack.
+const SHORTENED_LEN: usize = 16;
+
+/// A stack's hash, in halves so that a hash and an id take 12 bytes.
+type Hash = [u32; 2];
 
 /// All distinct stacks of the process.
 ///
-/// A stack is identified by its 64-bit hash. Among a quarter of a million distinct stacks, the probability that any two
-/// have the same hash is less than one in 500 million.
+/// A stack is identified by its 64-bit hash. Among half a million distinct stacks, the probability that any two have the
+/// same hash is less than one in 100 million.
 pub(crate) struct StackInterner {
-    by_hash: SharedMap<u64, StackId, FixedState>,
+    by_hash: SharedMap<Hash, StackId, FixedState>,
     stored: Mutex<StoredStacks>,
     /// The number of times a stack was omitted because there was no room for it.
     omitted: AtomicU64,
-}
-
-/// The stored stacks, innermost address first.
-pub(crate) struct StoredStacks {
-    /// The pieces, with capacity for the maximum number of them, so that the vector never grows.
-    pieces: Vec<Vec<u64>>,
-    /// For each stack, from id 1 on, its piece, its offset in the piece and its length. This never grows either.
-    index: Vec<(u16, u16, u16)>,
-    addresses: usize,
-}
-
-impl StoredStacks {
-    /// Returns the largest id plus one.
-    pub(crate) fn len(&self) -> usize {
-        self.index.len() + 1
-    }
-
-    /// Returns a stack's return addresses, innermost first, or an empty slice for an unknown id.
-    pub(crate) fn get(&self, stack: StackId) -> &[u64] {
-        let entry = stack.index().checked_sub(1).and_then(|index| self.index.get(index));
-        entry.map_or(&[], |&(piece, from, len)| {
-            &self.pieces[usize::from(piece)][usize::from(from)..usize::from(from) + usize::from(len)]
-        })
-    }
-
-    /// Creates an empty store.
-    fn new() -> Self {
-        Self { pieces: Vec::with_capacity(MAX_PIECES), index: Vec::with_capacity(MAX_STACKS), addresses: 0 }
-    }
-
-    /// Returns whether there is no room for a stack of this many addresses.
-    fn is_full(&self, addresses: usize) -> bool {
-        self.addresses + addresses > MAX_ADDRESSES
-            || self.index.len() >= MAX_STACKS
-            || addresses > u16::MAX.into()
-            || self.needs_piece(addresses) && self.pieces.len() >= MAX_PIECES
-    }
-
-    /// Returns whether a stack of this many addresses needs another piece.
-    fn needs_piece(&self, addresses: usize) -> bool {
-        self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE_ADDRESSES)
-    }
-
-    /// Stores another stack. There must be room for it in the last piece.
-    fn push(&mut self, outermost_first: &[u64]) -> StackId {
-        let piece = self.pieces.len() - 1;
-        let addresses = &mut self.pieces[piece];
-        let (from, len) = (addresses.len() as u16, outermost_first.len() as u16);
-        addresses.extend(outermost_first.iter().rev());
-        self.addresses += outermost_first.len();
-        self.index.push((piece as u16, from, len));
-        StackId(self.index.len() as u32)
-    }
 }
 
 impl StackInterner {
@@ -107,27 +49,35 @@ impl StackInterner {
     /// Returns the id of the stored stack with this hash.
     #[inline]
     pub(crate) fn find(&self, hash: u64) -> Option<StackId> {
-        self.by_hash.get(&hash)
+        self.by_hash.get(&halves(hash))
     }
 
-    /// Stores a stack, innermost address first as in reports, and returns its id, or [`StackId::NONE`] if there is no
-    /// room for it. Memory is allocated while no lock is held.
+    /// Stores a stack and returns its id. If there is no room for it, its innermost addresses are stored, followed by
+    /// [`OUTER_FRAMES_OMITTED`]; if there is no room for these either, returns [`StackId::NONE`]. Memory is allocated while no
+    /// lock is held.
     #[cold]
     pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
+        if let Some(stack) = self.insert_if_room(hash, outermost_first, false) {
+            return stack;
+        }
+        let shortened = shortened(outermost_first);
+        self.insert_if_room(self::hash(&shortened), &shortened, true).unwrap_or_else(|| {
+            self.count_omitted();
+            StackId::NONE
+        })
+    }
+
+    fn insert_if_room(&self, hash: u64, outermost_first: &[u64], is_shortened: bool) -> Option<StackId> {
         let mut piece = None;
         loop {
             if let Some(stack) = self.find(hash) {
-                return stack;
+                return Some(stack);
             }
             let mut stored = self.lock();
-            if stored.is_full(outermost_first.len()) {
+            if stored.is_full(outermost_first.len(), is_shortened) {
                 drop(stored);
                 // Another thread may have stored this stack as the last one that fit.
-                if let Some(stack) = self.find(hash) {
-                    return stack;
-                }
-                self.count_omitted();
-                return StackId::NONE;
+                return self.find(hash);
             }
             let needs_piece = stored.needs_piece(outermost_first.len());
             if needs_piece && piece.is_none() {
@@ -135,14 +85,14 @@ impl StackInterner {
                 piece = Some(Vec::with_capacity(PIECE_ADDRESSES));
                 continue;
             }
-            let mut entry = self.by_hash.entry(hash);
+            let mut entry = self.by_hash.entry(halves(hash));
             // Another thread may have stored the stack in the meantime.
             if let Some(stack) = entry.get() {
-                return *stack;
+                return Some(*stack);
             }
             if entry.is_full() {
                 drop((entry, stored));
-                self.by_hash.make_room(&hash);
+                self.by_hash.make_room(&halves(hash));
                 continue;
             }
             #[cfg(target_os = "linux")]
@@ -153,15 +103,14 @@ impl StackInterner {
                     drop((entry, stored));
                     // Without room in the log, the command would not know the stack.
                     if !arena().is_some_and(|arena| arena.make_room(log_bytes_of_stack(outermost_first))) {
-                        self.count_omitted();
-                        return StackId::NONE;
+                        return None;
                     }
                     continue;
                 }
                 log
             };
-            if needs_piece {
-                stored.pieces.extend(piece);
+            if let (true, Some(piece)) = (needs_piece, piece.take()) {
+                stored.add_piece(piece);
                 internal_bytes::add(PIECE_ADDRESSES * size_of::<u64>());
             }
             let stack = stored.push(outermost_first);
@@ -171,7 +120,7 @@ impl StackInterner {
                 log.append_stack(stack, outermost_first);
             }
             entry.insert(stack);
-            return stack;
+            return Some(stack);
         }
     }
 
@@ -182,14 +131,25 @@ impl StackInterner {
     /// Removes the hashes of stacks that go through `code`, which is no longer loaded. If a stack with the same
     /// addresses occurs again, it goes through other code and gets a new id. Returns whether any hashes were removed.
     pub(crate) fn forget_code(&self, code: &Range<u64>) -> bool {
-        let stored = self.lock();
-        let goes_through = |id: &StackId| stored.get(*id).iter().any(|address| code.contains(address));
+        // Allocate the memory before locking the table, which may grow until then.
+        let mut first_in_code = Vec::new();
+        let stored = loop {
+            let stored = self.lock();
+            if first_in_code.len() >= stored.len() {
+                break stored;
+            }
+            let len = stored.len() + 1024;
+            drop(stored);
+            first_in_code = vec![u16::MAX; len];
+        };
         let mut any = false;
-        self.by_hash.retain(|_, id| {
-            let is_removed = goes_through(id);
-            any |= is_removed;
-            !is_removed
-        });
+        if stored.find_code(code, &mut first_in_code) {
+            self.by_hash.retain(|_, id| {
+                let stays = first_in_code[id.index() - 1] == u16::MAX;
+                any |= !stays;
+                stays
+            });
+        }
         any
     }
 
@@ -206,22 +166,21 @@ impl StackInterner {
 
     /// Returns the number of bytes of the tables that [`internal_bytes`] does not count.
     pub(crate) fn table_bytes(&self) -> usize {
-        let index_bytes = self.lock().index.capacity() * size_of::<(u16, u16, u16)>();
-        self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + index_bytes
+        self.by_hash.capacity() * (size_of::<(Hash, StackId)>() + 1) + self.lock().place_bytes()
     }
 
     /// Returns the return addresses of a stack, innermost first.
     pub(crate) fn addresses(&self, stack: StackId) -> Vec<u64> {
         // Allocate the memory before locking the table.
-        let mut addresses = Vec::with_capacity(u16::MAX.into());
-        addresses.extend_from_slice(self.lock().get(stack));
+        let mut addresses = Vec::with_capacity(MAX_LEN);
+        self.lock().append_to(stack, &mut addresses);
         addresses.shrink_to_fit();
         addresses
     }
 
     /// Returns whether a stack contains any of these return addresses.
     pub(crate) fn goes_through(&self, stack: StackId, addresses: &[u64]) -> bool {
-        self.lock().get(stack).iter().any(|address| addresses.contains(address))
+        self.lock().contains(stack, |address| addresses.contains(address))
     }
 
     /// Returns all stacks so far.
@@ -230,13 +189,15 @@ impl StackInterner {
         // Allocate the memory for the stacks that exist now, before locking the table.
         let (stacks, addresses) = {
             let stored = self.lock();
-            (stored.len(), stored.addresses)
+            (stored.len(), stored.addresses())
         };
         table.offsets.reserve_exact(stacks);
         table.addresses.reserve_exact(addresses);
-        let stored = self.lock();
-        for id in 1..stacks {
-            table.push(stored.get(StackId(id as u32)));
+        // The table is locked for short times only.
+        const STACKS_AT_ONCE: usize = 1024;
+        for from in (1..stacks).step_by(STACKS_AT_ONCE) {
+            let stored = self.lock();
+            (from..stacks.min(from + STACKS_AT_ONCE)).for_each(|id| add_to(&mut table, &stored, id));
         }
         table
     }
@@ -251,15 +212,41 @@ impl StackInterner {
         copy.offsets.reserve(max_stacks);
         copy.addresses.reserve(MAX_COPIED_ADDRESSES);
         let stored = self.lock();
-        let ids = first.index()..stored.len().min(first.index() + max_stacks);
-        for id in ids {
-            let addresses = stored.get(StackId(id as u32));
-            if copy.addresses.len() + addresses.len() > MAX_COPIED_ADDRESSES && copy.len() > 1 {
+        for id in first.index()..stored.len().min(first.index() + max_stacks) {
+            if copy.addresses.len() + MAX_LEN > MAX_COPIED_ADDRESSES {
                 break;
             }
-            copy.push(addresses);
+            add_to(copy, &stored, id);
         }
     }
+}
+
+/// Appends the stack with this id to a table that has room for it.
+fn add_to(table: &mut StackTable, stored: &StoredStacks, id: usize) {
+    stored.append_to(StackId(id as u32), &mut table.addresses);
+    table.offsets.push(table.addresses.len() as u32);
+}
+
+/// Returns the innermost addresses of a stack, outermost first. Frames of Python that have no place among the native ones yet
+/// are outside of these, so they are shortened separately.
+fn shortened(outermost_first: &[u64]) -> Vec<u64> {
+    let innermost = |addresses: &[u64], len: usize| addresses[addresses.len().saturating_sub(len)..].to_vec();
+    let mut short = vec![OUTER_FRAMES_OMITTED];
+    #[cfg(target_os = "linux")]
+    if let Some(unmerged) = outermost_first.iter().position(|&word| word == crate::python::UNMERGED) {
+        short.extend(innermost(&outermost_first[..unmerged], SHORTENED_LEN / 2));
+        short.push(crate::python::UNMERGED);
+        short.extend(innermost(&outermost_first[unmerged + 1..], SHORTENED_LEN / 2));
+        return short;
+    }
+    short.extend(innermost(outermost_first, SHORTENED_LEN));
+    short
+}
+
+/// Returns the halves of a hash.
+#[inline(always)]
+fn halves(hash: u64) -> Hash {
+    [hash as u32, (hash >> 32) as u32]
 }
 
 /// Returns the hash that identifies a stack.
@@ -316,25 +303,52 @@ mod tests {
     }
 
     #[test]
-    fn stacks_beyond_the_bound_are_counted_and_take_no_memory() {
+    fn stacks_beyond_the_bound_are_shortened_then_counted_and_take_no_memory() {
         let interner = StackInterner::new();
         let stack = |number: u64| [number; 250];
-        let mut kept = 0;
-        for number in 1.. {
-            let stack = stack(number);
-            if interner.insert(hash(&stack), &stack).is_none() {
-                break;
-            }
-            kept += 1;
-        }
-        assert!(kept * 250 <= MAX_ADDRESSES && (kept + 300) * 250 > MAX_ADDRESSES);
+        let insert = |number| interner.insert(hash(&stack(number)), &stack(number));
+        let mut numbers = 1..;
+        let is_whole = |id: &StackId| interner.addresses(*id).len() == 250;
+        let whole = numbers.by_ref().map_while(|number| Some(insert(number)).filter(is_whole)).count();
+        assert!((5_000..9_000).contains(&whole), "{whole}");
+        let shortened = interner.addresses(insert(whole as u64 + 1));
+        let mut expected = vec![whole as u64 + 1; SHORTENED_LEN];
+        expected.push(OUTER_FRAMES_OMITTED);
+        assert_eq!(shortened, expected);
+        assert_eq!(interner.omitted(), 0);
+        let further = numbers.by_ref().map(insert).take_while(|id| !id.is_none()).count();
+        assert!(further > 20_000, "{further}");
         let bytes = interner.table_bytes();
-        for number in 0..10_000 {
-            let stack = stack(u64::MAX - number);
-            assert!(interner.insert(hash(&stack), &stack).is_none());
-        }
+        assert!(numbers.map(insert).take(10_000).all(StackId::is_none));
         assert_eq!((interner.omitted(), interner.table_bytes()), (10_001, bytes));
-        assert_eq!(interner.table().get(StackId(kept as u32)), [kept as u64; 250]);
+        assert_eq!(interner.table().get(StackId(whole as u32)), [whole as u64; 250]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn shortened_stack_keeps_frames_of_python_that_have_no_place_yet() {
+        use crate::python::UNMERGED;
+        let mut stack: Vec<u64> = (100..130).collect();
+        stack.push(UNMERGED);
+        stack.extend(200..230);
+        let mut expected = vec![OUTER_FRAMES_OMITTED];
+        expected.extend(122..130);
+        expected.push(UNMERGED);
+        expected.extend(222..230);
+        assert_eq!(shortened(&stack), expected);
+        assert_eq!(shortened(&[1, 2]), [OUTER_FRAMES_OMITTED, 1, 2]);
+    }
+
+    #[test]
+    fn stacks_through_unloaded_code_are_forgotten() {
+        let interner = StackInterner::new();
+        let stacks: [&[u64]; 3] = [&[1, 20, 3], &[1, 20, 4], &[1, 5]];
+        for stack in stacks {
+            interner.insert(hash(stack), stack);
+        }
+        assert!(interner.forget_code(&(20..30)));
+        assert_eq!(stacks.map(|stack| interner.find(hash(stack)).is_some()), [false, false, true]);
+        assert!(!interner.forget_code(&(20..30)) && !interner.forget_code(&(50..60)));
     }
 
     #[test]

@@ -6,3 +6,4 @@ pub mod intern;
 #[cfg(target_os = "linux")]
 pub mod modules;
 pub mod separate_stack;
+mod stored;

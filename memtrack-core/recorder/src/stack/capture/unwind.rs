@@ -114,7 +114,7 @@ impl ThreadUnwinder {
     /// Walks from `registers` and returns the addresses, outermost first. The result is empty if the walk failed at the
     /// first frame. If the stack is deeper than [`MAX_FRAMES`], its innermost frames are kept.
     pub(crate) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
-        let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
+        let Some((unwinder, mut guard)) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         // Collect new frames until one is found in the previous stack.
@@ -126,6 +126,9 @@ impl ThreadUnwinder {
         let mut kept = 0;
         while new_len < MAX_FRAMES {
             let at = address.address_for_lookup();
+            if !guard.admits(at) {
+                break;
+            }
             let cache = existing(&mut self.caches[cache_of(&mut self.ways, at)]);
             let mut reads = Reads::default();
             let mut read_stack = |at: u64| {
@@ -178,15 +181,18 @@ impl ThreadUnwinder {
         mut read: impl FnMut(u64) -> Option<u64>,
     ) -> &[u64] {
         self.len = 0;
-        let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
+        let Some((unwinder, mut guard)) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         let mut read = |at: u64| read(at).ok_or(());
         let mut from = MAX_FRAMES;
         let mut lowest = registers.sp;
         while from > 0 {
-            let cache = cache_of(&mut self.ways, address.address_for_lookup());
-            let cache = existing(&mut self.caches[cache]);
+            let at = address.address_for_lookup();
+            if !guard.admits(at) {
+                break;
+            }
+            let cache = existing(&mut self.caches[cache_of(&mut self.ways, at)]);
             let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read) else { break };
             if regs.sp() <= lowest {
                 break;

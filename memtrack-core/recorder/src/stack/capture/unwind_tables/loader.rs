@@ -146,6 +146,11 @@ impl DlFindObject {
     pub(super) fn mapped(&self) -> std::ops::Range<u64> {
         self.map_start as u64..self.map_end as u64
     }
+
+    /// Returns the address of the binary's `.eh_frame_hdr`.
+    pub(super) fn eh_frame_at(&self) -> u64 {
+        self.eh_frame as u64
+    }
 }
 
 /// The public first fields of glibc's `struct link_map`.
@@ -184,10 +189,23 @@ pub(super) fn object_at(address: u64) -> Option<DlFindObject> {
     (unsafe { find(address as *const c_void, &mut object) } == 0).then_some(object)
 }
 
-/// Returns the binary that contains `address`. Its tables are copied, because it may be unloaded at any time.
+/// The unwind tables of a binary.
+#[derive(Default)]
+struct Tables {
+    eh_frame_hdr: Bytes,
+    eh_frame: Bytes,
+    eh_frame_at: u64,
+}
+
+/// The length of an `.eh_frame_hdr` from which on the tables are not copied. It has 8 bytes for each function, and
+/// `.eh_frame` about 64.
+const MAX_COPIED_HEADER_BYTES: u64 = 512 << 10;
+
+/// Returns the binary that contains `address`, a return address of this thread's stack. Small tables are copied, because the
+/// binary may be unloaded at any time. If it has no tables that can be used, only its code is known.
 pub(super) fn find(address: u64) -> Option<Binary> {
     let object = object_at(address)?;
-    if object.eh_frame.is_null() || object.link_map.is_null() {
+    if object.link_map.is_null() {
         return None;
     }
     // SAFETY: glibc has filled the structure for a binary that is loaded. The code at `address` is on this thread's
@@ -199,7 +217,25 @@ pub(super) fn find(address: u64) -> Option<Binary> {
             if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() },
         )
     };
-    let (start, end, header_at) = (object.map_start as u64, object.map_end as u64, object.eh_frame as u64);
+    let code = object.mapped();
+    let Tables { eh_frame_hdr, eh_frame, eh_frame_at } = tables_of(&object).unwrap_or_default();
+    Some(Binary {
+        bias,
+        eh_frame_hdr,
+        eh_frame,
+        eh_frame_hdr_at: object.eh_frame_at(),
+        eh_frame_at,
+        module: module_at(code.start, code.end, bias, &name),
+        name,
+        shift: shift_of(&code),
+        code,
+    })
+}
+
+/// Returns the tables of a binary whose code is on this thread's stack; `None` if it has none, or none in the form that all
+/// linkers produce.
+fn tables_of(object: &DlFindObject) -> Option<Tables> {
+    let (start, end, header_at) = (object.map_start as u64, object.map_end as u64, object.eh_frame_at());
     if header_at < start || header_at.checked_add(12).is_none_or(|head_end| head_end > end) {
         return None;
     }
@@ -218,24 +254,21 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     {
         return None;
     }
-    let eh_frame_len = eh_frame_length(eh_frame_at, end)?;
-    let copy = |at: u64, len: u64| {
-        // SAFETY: both ranges have been checked to lie within the mapping of a loaded binary, and `eh_frame_length` has
-        // already read the second one.
-        Bytes::copy(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
+    let copied = || {
+        let eh_frame_len = eh_frame_length(eh_frame_at, end)?;
+        let copy = |at: u64, len: u64| {
+            // SAFETY: both ranges have been checked to lie within the mapping of a loaded binary, and `eh_frame_length` has
+            // already read the second one.
+            Bytes::copy(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
+        };
+        copy(header_at, header_len).zip(copy(eh_frame_at, eh_frame_len))
     };
-    let code = start..end;
-    Some(Binary {
-        bias,
-        eh_frame_hdr: copy(header_at, header_len)?,
-        eh_frame: copy(eh_frame_at, eh_frame_len)?,
-        eh_frame_hdr_at: header_at,
-        eh_frame_at,
-        module: module_at(start, end, bias, &name),
-        name,
-        shift: shift_of(&code),
-        code,
-    })
+    let is_large = header_len > MAX_COPIED_HEADER_BYTES;
+    let (eh_frame_hdr, eh_frame) = if is_large { None } else { copied() }.unwrap_or_else(|| {
+        // SAFETY: the tables lie within the mapping of the binary. Only entries that the header lists are read.
+        unsafe { (Bytes::guarded(header_at, header_len), Bytes::guarded(eh_frame_at, end - eh_frame_at)) }
+    });
+    Some(Tables { eh_frame_hdr, eh_frame, eh_frame_at })
 }
 
 /// Returns the module that recordings contain for the binary mapped from `start` to `end`, as described by the headers at

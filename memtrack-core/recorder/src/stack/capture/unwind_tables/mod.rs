@@ -2,11 +2,12 @@
 //! are found with glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that
 //! a hook never waits for the dynamic linker's lock.
 //!
-//! The tables are copies (except those of the program and others that are never unloaded), so they do not keep binaries
-//! loaded, and [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are
+//! Small tables are copies (except those of the program and others that are never unloaded), so they do not keep binaries
+//! loaded, and [`refresh`] removes unloaded binaries. Large ones are read in place ([`guard`]). If other code is loaded at recorded addresses, its addresses are
 //! relocated before they are stored, so that each address in a recording refers to the code of only one binary.
 #![allow(unsafe_code)]
 
+mod guard;
 mod loader;
 mod relocation;
 mod sections;
@@ -18,6 +19,7 @@ pub(crate) use sections::MAX_COPIED_BYTES;
 use crate::events::{ForkCell, generation as generation_of_process, wait_for_hooks};
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module as Unwound, MustNotAllocateDuringUnwind, Unwinder};
+use guard::{Guard, Guarded};
 use memtrack_model::snapshot::Module;
 use sections::Bytes;
 use std::ops::Range;
@@ -31,6 +33,14 @@ type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 struct Known {
     table: Table,
     binaries: Vec<Binary>,
+    guarded: Vec<Guarded>,
+}
+
+impl Known {
+    /// Returns whether the code of a known binary contains the address.
+    fn contains(&self, address: u64) -> bool {
+        self.binaries.iter().any(|binary| binary.code.contains(&address))
+    }
 }
 
 /// The code and unwind tables of a loaded binary.
@@ -73,10 +83,10 @@ pub(in crate::stack) fn binary_at(address: u64) -> Option<Range<u64>> {
     loader::object_at(address).map(|object| object.mapped())
 }
 
-/// Returns the unwinder for all known binaries.
+/// Returns the unwinder for all known binaries. Before it unwinds a frame, the guard must admit the frame's address.
 #[inline(always)]
-pub(super) fn unwinder() -> Option<&'static Table> {
-    known().map(|known| &known.table)
+pub(super) fn unwinder() -> Option<(&'static Table, Guard)> {
+    known().map(|known| (&known.table, Guard::new(&known.guarded)))
 }
 
 /// A binary that is no longer loaded. `code` and `module` contain the addresses that it has in recordings, and `raw`
@@ -184,28 +194,45 @@ fn free_retired() {
     }
 }
 
-/// Adds the binaries that contain those `addresses` that are in no known binary. Returns whether any binary was added.
-/// Called inside hooks.
+/// The number of times that a thread yields to the one that is changing the known binaries. A binary is added within a
+/// millisecond.
+const MAX_YIELDS: u32 = 64;
+
+/// Adds the binaries that contain those `addresses` that are in no known binary. Returns whether any binary was added, by
+/// this thread or by another one meanwhile. Called inside hooks.
 pub(super) fn load(addresses: &[u64]) -> bool {
-    let Some(before) = known() else { return false };
-    let unknown = |address: u64| !before.binaries.iter().any(|binary| binary.code.contains(&address));
-    if !addresses.iter().any(|&address| unknown(address)) {
+    let has_unknown = |known: &Known| addresses.iter().any(|&address| !known.contains(address));
+    let Some(first) = known() else { return false };
+    if !has_unknown(first) {
         return false;
     }
-    // If another thread holds the lock, this stack stays truncated, and a later stack will add the binary.
-    let Ok(_lock) = KNOWN_LOCK.get().try_lock() else { return false };
-    let mut new: Vec<Binary> = Vec::new();
-    for &address in addresses {
-        if unknown(address) && !new.iter().any(|binary| binary.code.contains(&address)) {
-            new.extend(loader::find(address));
+    for _ in 0..MAX_YIELDS {
+        let Some(before) = known() else { return false };
+        if !has_unknown(before) {
+            return true;
         }
+        let Ok(_lock) = KNOWN_LOCK.get().try_lock() else {
+            std::thread::yield_now();
+            continue;
+        };
+        if known().is_none_or(|now| !std::ptr::eq(now, before)) {
+            continue;
+        }
+        let mut new: Vec<Binary> = Vec::new();
+        for &address in addresses {
+            if !before.contains(address) && !new.iter().any(|binary| binary.code.contains(&address)) {
+                new.extend(loader::find(address));
+            }
+        }
+        if new.is_empty() {
+            return !std::ptr::eq(before, first);
+        }
+        log_modules(&new);
+        publish(before.binaries.iter().cloned().chain(new).collect());
+        return true;
     }
-    if new.is_empty() || known().is_none_or(|now| !std::ptr::eq(now, before)) {
-        return false;
-    }
-    log_modules(&new);
-    publish(before.binaries.iter().cloned().chain(new).collect());
-    true
+    // This stack stays truncated, and a later stack will add the binary.
+    false
 }
 
 /// Reports new binaries to the command, if recording goes to shared memory. Called before a stack can go through them.
@@ -218,7 +245,14 @@ fn log_modules(new: &[Binary]) {
 /// Publishes a table of `binaries`. Must be called while [`KNOWN_LOCK`] is held.
 fn publish(binaries: Vec<Binary>) {
     let mut table = Table::new();
+    let mut guarded = Vec::new();
     for binary in &binaries {
+        if binary.eh_frame.is_guarded() {
+            if guarded.len() == guard::MAX_GUARDED {
+                continue;
+            }
+            guarded.push(Guarded { code: binary.code.clone(), eh_frame_hdr_at: binary.eh_frame_hdr_at });
+        }
         let relative =
             |at: u64, len: usize| at.wrapping_sub(binary.bias)..at.wrapping_sub(binary.bias) + len as u64;
         let sections = ExplicitModuleSectionInfo {
@@ -230,7 +264,7 @@ fn publish(binaries: Vec<Binary>) {
         };
         table.add_module(Unwound::new(String::new(), binary.code.clone(), binary.bias, sections));
     }
-    let replaced = KNOWN.swap(Box::into_raw(Box::new(Known { table, binaries })), Ordering::AcqRel);
+    let replaced = KNOWN.swap(Box::into_raw(Box::new(Known { table, binaries, guarded })), Ordering::AcqRel);
     GENERATION.fetch_add(1, Ordering::Release);
     if !replaced.is_null() {
         // SAFETY: the pointer came from a box that has no other owner now. It is freed only after the hooks that may

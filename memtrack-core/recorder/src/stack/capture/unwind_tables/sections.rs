@@ -12,6 +12,16 @@ pub(in crate::stack::capture) enum Bytes {
     /// A section of the program or another binary that is never unloaded, which is not copied.
     InPlace(&'static [u8]),
     Copied(Arc<Copied>),
+    /// A section of a binary that may be unloaded, which is not copied because it is large. It is read only while a
+    /// [guard](super::guard) ensures that the binary is loaded.
+    Guarded(Section),
+}
+
+/// The place of a section in memory.
+#[derive(Clone, Copy)]
+pub(in crate::stack::capture) struct Section {
+    at: u64,
+    len: u64,
 }
 
 pub(in crate::stack::capture) struct Copied(Box<[u8]>);
@@ -22,8 +32,8 @@ impl Default for Bytes {
     }
 }
 
-/// The maximum total size of all copies in bytes. If a library's tables do not fit, stacks through the library are
-/// truncated there. A forked child keeps the existing copies.
+/// The maximum total size of all copies in bytes. Tables that do not fit are read in place. A forked child keeps the existing
+/// copies.
 pub(crate) const MAX_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -32,11 +42,34 @@ static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
 
 impl Bytes {
+    /// Copies a section; `None` if the copies would become too large.
     pub(super) fn copy(bytes: &[u8]) -> Option<Self> {
         let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= MAX_COPIED_BYTES);
         COPIED_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
         internal_bytes::add_inherited(bytes.len());
         Some(Self::Copied(Arc::new(Copied(bytes.into()))))
+    }
+
+    /// Returns a section that is read in place.
+    ///
+    /// # Safety
+    /// The section must be mapped and readable while a guard admits the code of its binary.
+    pub(super) unsafe fn guarded(at: u64, len: u64) -> Self {
+        Self::Guarded(Section { at, len })
+    }
+
+    /// Returns whether the section is read in place while a guard admits it.
+    pub(super) fn is_guarded(&self) -> bool {
+        matches!(self, Self::Guarded(_))
+    }
+
+    /// Returns the section's length without reading it.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::InPlace(bytes) => bytes.len(),
+            Self::Copied(bytes) => bytes.0.len(),
+            Self::Guarded(section) => section.len as usize,
+        }
     }
 }
 
@@ -54,6 +87,11 @@ impl Deref for Bytes {
         match self {
             Self::InPlace(bytes) => bytes,
             Self::Copied(bytes) => &bytes.0,
+            // SAFETY: `guarded` was called for this section, and sections are read only in a walk, after its guard has admitted
+            // an address of the binary.
+            Self::Guarded(section) => unsafe {
+                std::slice::from_raw_parts(section.at as *const u8, section.len as usize)
+            },
         }
     }
 }
