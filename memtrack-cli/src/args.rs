@@ -23,7 +23,6 @@ mod ranks;
 mod run;
 mod schema;
 mod scrub;
-mod sql;
 mod viz;
 
 use crate::sizes::parse_bytes;
@@ -55,9 +54,6 @@ pub(crate) use ranks::RanksArgs;
 pub(crate) use run::{RunArgs, SnapshotOn};
 pub(crate) use schema::SchemaArgs;
 pub(crate) use scrub::ScrubArgs;
-pub(crate) use sql::SqlArgs;
-#[cfg(not(feature = "sql"))]
-pub(crate) use sql::missing_text as sql_missing;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -180,9 +176,6 @@ pub(crate) enum Command {
     SegmentPlot(PageArgs),
     /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
-    /// Query the ranks that `export --parquet` wrote, in SQL: with a query of your own or a ready-made one
-    #[cfg_attr(not(feature = "sql"), command(hide = true, about = sql::missing_text("This"), help_template = "{about}"))]
-    Sql(SqlArgs),
     /// Show how full the segments are, in PyTorch's text format
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),

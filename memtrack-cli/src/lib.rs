@@ -13,8 +13,7 @@
 //!   export-script`.
 //! - `run` starts a program with the libraries in `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
 //!   `c_heap` changes a setting of glibc's heap.
-//! - `sql` implements `memtrack sql` over a data set. Its queries are in `queries/`, and the scripts for clusters are in
-//!   `spark/`.
+//! - `queries/` has SQL for the data set that `memtrack export --parquet` writes, and `spark/` the scripts for clusters.
 
 mod answers;
 mod args;
@@ -34,8 +33,6 @@ mod run;
 mod scrub;
 mod serve;
 mod sizes;
-#[cfg(feature = "sql")]
-mod sql;
 mod tips;
 mod unmatched;
 

@@ -47,7 +47,6 @@ answers! {
     SEGMENT_PLOT = "segment-plot" 1: WrittenAnswer;
     SEGMENTS = "segments" 2: UsageRowsAnswer;
     SIMULATE = "simulate" 1: WrittenAnswer;
-    SQL = "sql" 1: SqlAnswer;
     STATS = "stats" 1: StatsAnswer;
     SUMMARY = "summary" 3: SummaryAnswer;
     TIMELINE = "timeline" 1: WrittenAnswer;

@@ -281,29 +281,3 @@ pub(crate) struct UnexportedFile {
     /// Why the file was not exported.
     pub(crate) error: String,
 }
-
-/// The result of a query.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct SqlAnswer {
-    /// The columns of the result, in order.
-    pub(crate) columns: Vec<SqlColumn>,
-    /// The rows of the result, each an object that maps column names to values.
-    #[schemars(with = "Vec<serde_json::Map<String, Value>>")]
-    pub(crate) rows: SqlRows,
-}
-
-/// A column of a query's result.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct SqlColumn {
-    /// The column's name. If two columns have the same name, the second is called `NAME_2`.
-    pub(crate) name: String,
-    /// The SQL name of the column's type: `BIGINT`, `DOUBLE`, `STRING`, …
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-}
-
-#[cfg(feature = "sql")]
-use crate::sql::SqlRows;
-/// A placeholder for builds without `sql`, which print no rows.
-#[cfg(not(feature = "sql"))]
-type SqlRows = ();

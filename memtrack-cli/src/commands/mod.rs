@@ -32,7 +32,6 @@ mod replay;
 mod run;
 mod schema;
 mod simulate;
-mod sql;
 mod stats;
 mod summary;
 mod timeline;
@@ -77,7 +76,6 @@ pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Ex
         Command::SegmentPlot(args) => page::run_segment_plot(&args, streams),
         Command::Segments(args) => usage::run(&args, Grouping::Segment, streams),
         Command::Simulate(args) => simulate::run(&args, streams),
-        Command::Sql(args) => sql::run(&args, streams),
         Command::Stats(args) => stats::run(&args, streams),
         Command::Summary(args) => summary::run(&args, streams),
         Command::Timeline(args) => timeline::run(&args, streams),

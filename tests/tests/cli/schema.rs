@@ -65,9 +65,6 @@ fn a_verb_without_an_answer_has_no_schema() {
     );
 }
 
-/// A verb that is built only with the feature of the same name. Its schema does not depend on the feature.
-const OPTIONAL: &str = "sql";
-
 /// Verbs that print nothing for scripts, or that print a format other than JSON.
 const WITHOUT_JSON: [&str; 4] = ["completions", "help", "man", "schema"];
 
@@ -84,41 +81,10 @@ fn every_verb_answers_as_json() {
         .filter(|verb| !WITHOUT_JSON.contains(&&**verb))
         .collect();
     assert!(named.contains("top"), "{help}");
-    let mut known = verbs();
-    assert!(known.remove(OPTIONAL));
-    assert_eq!(named, known);
+    assert_eq!(named, verbs());
     for verb in named {
         let help = text(Command::new(memtrack()).args([&verb, "--help"]).output().unwrap());
         assert!(help.contains("--json"), "{verb}: {help}");
-    }
-}
-
-#[test]
-fn a_verb_that_is_not_built_prints_how_to_install_it() {
-    for arguments in
-        [&["sql"][..], &["sql", "SELECT 1", "folder", "--json"], &["sql", "--query", "why", "--file"]]
-    {
-        let output = Command::new(memtrack()).args(arguments).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(
-            stderr.starts_with("memtrack: this memtrack is built without `sql`: install it with "),
-            "{stderr}"
-        );
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    }
-}
-
-#[test]
-fn the_help_of_a_verb_that_is_not_built_explains_how_to_install_it() {
-    for arguments in [["sql", "--help"], ["sql", "-h"], ["help", "sql"]] {
-        let help = text(Command::new(memtrack()).args(arguments).output().unwrap());
-        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(
-            words.starts_with("This memtrack is built without `sql`: install it with `cargo install"),
-            "{help}"
-        );
-        assert!(words.ends_with(" or another engine"), "{help}");
     }
 }
 
