@@ -4,8 +4,8 @@
 //!
 //! The modules:
 //!
-//! - `args` defines the command line, `commands` has one file per verb, and `answers` defines the JSON output
-//!   (`schemas/`), with one row per verb.
+//! - `args` defines the command line, `commands` has one file per verb, and `answers` defines the JSON output, with one
+//!   row per verb.
 //! - Several verbs share `load` (one input), `many` (many inputs), `output` (files to write), `scrub` (pseudonyms),
 //!   `ownership` (the user's code) and `sizes` (sizes on the command line).
 //! - `error`, `tips`, `neighbours` and `unmatched` deal with errors and suggestions.

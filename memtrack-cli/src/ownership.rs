@@ -15,7 +15,7 @@ use crate::args::RulesArgs;
 use crate::error::CliError;
 use crate::unmatched::check;
 use memtrack_core::analysis::layout::Layout;
-use memtrack_core::analysis::ownership::{ExplainedAnswer, Explanation, Rules};
+use memtrack_core::analysis::ownership::{Explanation, Rules};
 use memtrack_core::analysis::top::TopRow;
 use serde::Deserialize;
 use std::io;
@@ -84,14 +84,9 @@ fn with_globs(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
 }
 
 /// Returns explanations for the first rows that have a stack.
-fn explain_rows<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
+pub(crate) fn explain_rows(rules: &Rules, rows: &[TopRow]) -> Vec<Explanation> {
     let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
-    rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
-}
-
-/// Returns explanations for the first rows that have a stack, in the form of JSON output.
-pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
-    explain_rows(rules, rows).map(|explained| explained.answer()).collect()
+    rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame))).collect()
 }
 
 /// Prints why the first rows are attributed to their lines.
@@ -104,7 +99,7 @@ pub(crate) fn print_explained(
     let mut none = true;
     for explained in explain_rows(rules, rows) {
         none = false;
-        writeln!(streams.stdout, "\nOwners of frames: {}", explained.owned)?;
+        writeln!(streams.stdout, "\nOwners of frames: {}", explained.named)?;
         for line in explained.lines(layout.width.map(|width| width.saturating_sub(2))) {
             writeln!(streams.stdout, "  {line}")?;
         }

@@ -7,28 +7,94 @@
 
 use crate::workspace;
 use serde_json::Value;
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Returns the folder with the schemas.
-pub fn folder() -> PathBuf {
-    workspace().join("memtrack-cli/schemas")
+/// Returns the file that lists the published fields of a verb's answer.
+pub fn list_of_fields(verb: &str) -> PathBuf {
+    workspace().join("tests/fixtures/answers").join(format!("{verb}.txt"))
 }
 
-/// Checks JSON output against the schema whose name it contains, which must be the schema of `verb`.
+/// Checks the JSON output of `verb` against its schema, whose name the output must contain.
 ///
 /// # Errors
 /// The first mismatch and its place.
-pub fn check_answer(verb: &str, answer: &Value) -> Result<(), String> {
+pub fn check_answer(verb: &str, schema: &Value, answer: &Value) -> Result<(), String> {
     let named = answer.get("schema").and_then(Value::as_str).ok_or("it names no schema")?;
     if named.split('/').nth(1) != Some(verb) {
         return Err(format!("the output of {verb} names the schema {named}"));
     }
-    let path = folder().join(format!("{verb}.json"));
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let schema: Value =
-        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    check(&schema, answer)
+    check(schema, answer)
+}
+
+/// Returns a line for each field that an answer with this schema can have: its path and its types, such as
+/// `devices[].rows[].name: null, string`. `[]` stands for the items of an array and `{}` for the values of a map. A type that
+/// contains itself is listed once.
+pub fn fields(schema: &Value) -> BTreeSet<String> {
+    let mut types = BTreeSet::new();
+    add_fields(schema, schema, "", &mut Vec::new(), &mut types);
+    let mut fields = BTreeSet::new();
+    let mut types = types.into_iter().peekable();
+    while let Some((path, mut kinds)) = types.next() {
+        while let Some((_, kind)) = types.next_if(|(next, _)| *next == path) {
+            kinds = format!("{kinds}, {kind}");
+        }
+        fields.insert(format!("{path}: {kinds}"));
+    }
+    fields
+}
+
+/// Adds the path and the type of each field of `schema`, which is at `path`. `within` are the types around it.
+fn add_fields<'a>(
+    root: &'a Value,
+    schema: &'a Value,
+    path: &str,
+    within: &mut Vec<&'a str>,
+    fields: &mut BTreeSet<(String, String)>,
+) {
+    let mut add = |kind: &str| fields.insert((path.to_owned(), kind.to_owned()));
+    if let Some(target) = schema["$ref"].as_str() {
+        let name = target.rsplit('/').next().unwrap_or_default();
+        if within.contains(&name) {
+            add(&format!("{name}, as above"));
+        } else if let Some(target) = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer)) {
+            within.push(name);
+            add_fields(root, target, path, within, fields);
+            within.pop();
+        }
+        return;
+    }
+    let variants = ["anyOf", "oneOf", "allOf"].iter().find_map(|word| schema[word].as_array());
+    if let Some(variants) = variants {
+        variants.iter().for_each(|variant| add_fields(root, variant, path, within, fields));
+        return;
+    }
+    let constants =
+        schema["enum"].as_array().map(Vec::as_slice).or(schema.get("const").map(std::slice::from_ref));
+    if let Some(constants) = constants {
+        for constant in constants {
+            add(&constant.to_string());
+        }
+        return;
+    }
+    let names = match &schema["type"] {
+        Value::Array(names) => names.as_slice(),
+        Value::Null => &[],
+        name => std::slice::from_ref(name),
+    };
+    for name in names.iter().filter_map(Value::as_str).filter(|name| !["array", "object"].contains(name)) {
+        add(name);
+    }
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        add_fields(root, property, &inner, within, fields);
+    }
+    if schema["items"].is_object() {
+        add_fields(root, &schema["items"], &format!("{path}[]"), within, fields);
+    }
+    if schema["additionalProperties"].is_object() {
+        add_fields(root, &schema["additionalProperties"], &format!("{path}{{}}"), within, fields);
+    }
 }
 
 /// Checks a value against a schema.

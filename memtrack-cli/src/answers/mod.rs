@@ -1,9 +1,8 @@
 //! The JSON output of the verbs, which the table below defines with one row per verb. Each answer is printed as a single object
-//! that starts with the name and version of its schema. The schemas are generated from the types and checked in under `schemas/`;
-//! docs/JSON.md describes them for users.
+//! that starts with the name and version of its schema. The schemas are generated from the types; docs/JSON.md describes them for
+//! users, and a test compares their fields with the published ones (`tests/fixtures/answers`).
 //!
-//! To add a verb, add a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/`
-//! (`memtrack schema VERB > memtrack-cli/schemas/VERB.json`).
+//! To add a verb, add a row here, and a struct that derives `Serialize` and `JsonSchema`.
 
 mod types;
 

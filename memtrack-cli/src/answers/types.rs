@@ -2,7 +2,7 @@
 
 use memtrack_core::analysis::at_peak::AtPeakAnswer;
 use memtrack_core::analysis::diff::DiffAnswer;
-use memtrack_core::analysis::holds::WhoHoldsAnswer;
+use memtrack_core::analysis::holds::WhoHolds;
 use memtrack_core::analysis::leaks;
 use memtrack_core::analysis::live_flame::FlameDevice;
 use memtrack_core::analysis::process_memory::ProcessMemoryAnswer;
@@ -160,7 +160,7 @@ pub(crate) struct SummaryAnswer {
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
     /// What held the memory, if the recording was cut off or the program ran out of memory; null otherwise.
-    pub(crate) who_holds: Option<WhoHoldsAnswer>,
+    pub(crate) who_holds: Option<WhoHolds>,
 }
 
 /// The ranking of allocations, or of the memory live at a moment.

@@ -6,7 +6,7 @@ use crate::answers::{self, PeakAnswer};
 use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
 use crate::load::{convert_to_pytorch, load_file};
-use crate::ownership::{explained_answers, print_explained, read_rules};
+use crate::ownership::{explain_rows, print_explained, read_rules};
 use crate::report::{layout, mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::at_peak::{self, AtPeak};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if args.format.json {
         let answer = |device: &AtPeak| {
             let mut answer = device.answer();
-            let explained = || explained_answers(&rules, &device.live.rows);
+            let explained = || explain_rows(&rules, &device.live.rows);
             answer.live.explained = args.ownership.explain.then(explained);
             answer
         };

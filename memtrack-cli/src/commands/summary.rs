@@ -6,7 +6,7 @@ use crate::answers::{self, SummaryAnswer};
 use crate::args::SummaryArgs;
 use crate::error::{CliError, Exit};
 use crate::load::{convert_to_pytorch, load_file};
-use crate::ownership::{explained_answers, print_explained, read_rules};
+use crate::ownership::{explain_rows, print_explained, read_rules};
 use crate::report::{mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
@@ -54,14 +54,13 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if args.format.json {
         let answer = |device: &DeviceSummary| {
             let mut answer = device.answer();
-            let explained = || explained_answers(&rules, &device.peak.live.rows);
+            let explained = || explain_rows(&rules, &device.peak.live.rows);
             answer.explained = args.ownership.explain.then(explained);
             answer
         };
         let devices = devices.iter().map(answer).collect();
-        let who_holds = held.as_ref().map(WhoHolds::answer);
         let process = process.as_ref().map(ProcessMemory::answer);
-        answers::SUMMARY.print(&SummaryAnswer { process, devices, who_holds }, streams)?;
+        answers::SUMMARY.print(&SummaryAnswer { process, devices, who_holds: held }, streams)?;
         return Ok(Exit::Success);
     }
     if let Some(held) = held.filter(|_| args.device.device.is_none()) {

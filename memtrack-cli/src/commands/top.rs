@@ -7,7 +7,7 @@ use crate::answers::{self, TopAnswer};
 use crate::args::RankArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_file;
-use crate::ownership::{explained_answers, print_explained, read_rules};
+use crate::ownership::{explain_rows, print_explained, read_rules};
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
 use memtrack_core::analysis::framework_operators::Patterns;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if args.format.json {
         let answer = |report: &TopReport| {
             let mut answer = report.answer();
-            answer.explained = args.ownership.explain.then(|| explained_answers(&rules, &report.rows));
+            answer.explained = args.ownership.explain.then(|| explain_rows(&rules, &report.rows));
             answer
         };
         let devices = reports.iter().map(answer).collect();

@@ -9,6 +9,39 @@ pub use crate::event::DeviceKind;
 use crate::units::printable;
 use serde::Serialize;
 
+/// Makes a type serialize as another one, which it is converted to by reference; both have one schema.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! serialize_as {
+    ($of:ty => $form:ty: $convert:expr) => {
+        impl serde::Serialize for $of {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let convert: fn(&$of) -> $form = $convert;
+                convert(self).serialize(serializer)
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $of {
+            fn inline_schema() -> bool {
+                <$form as schemars::JsonSchema>::inline_schema()
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                <$form as schemars::JsonSchema>::schema_name()
+            }
+
+            fn schema_id() -> std::borrow::Cow<'static, str> {
+                <$form as schemars::JsonSchema>::schema_id()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <$form as schemars::JsonSchema>::json_schema(generator)
+            }
+        }
+    };
+}
+
 /// A device that an answer describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -68,6 +101,8 @@ impl FrameAnswer {
         self
     }
 }
+
+serialize_as!(Frame => FrameAnswer: |frame| frame.into());
 
 impl From<&Frame> for FrameAnswer {
     fn from(frame: &Frame) -> Self {

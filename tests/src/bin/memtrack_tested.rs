@@ -85,11 +85,24 @@ fn checked(verb: &str, answer: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     match serde_json::from_slice::<Value>(answer) {
-        Ok(answer) => check_answer(verb, &answer),
+        Ok(answer) => check_answer(verb, &schema_of(verb)?, &answer),
         // If the reader closed the pipe, only the beginning was written.
         Err(error) if error.is_eof() => Ok(()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Returns the schema that the command prints for a verb.
+fn schema_of(verb: &str) -> Result<Value, String> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    memtrack_cli::run(
+        ["memtrack", "schema", verb].map(Into::into),
+        &mut io::empty(),
+        &mut stdout,
+        &mut stderr,
+    );
+    serde_json::from_slice(&stdout)
+        .map_err(|error| format!("{verb}: {error}: {}", String::from_utf8_lossy(&stderr)))
 }
 
 /// Returns the content of the file that `memtrack run --json FILE` wrote.

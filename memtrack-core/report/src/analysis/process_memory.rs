@@ -4,19 +4,21 @@
 use super::device_blocks::DeviceBlocks;
 use super::estimate::Estimate;
 use super::peak::{Peak, highest_recorded};
-use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::event::{DeviceId, DeviceKind};
 use memtrack_model::snapshot::{AddressSpace, Snapshot};
 use memtrack_model::units::human_bytes;
 use serde::Serialize;
 
-/// A number of bytes that may be an estimate.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The peak of some memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Height {
-    /// The bytes; a lower bound if they are not exact.
+    /// The live bytes at the peak; a lower bound if they are not exact.
+    #[serde(rename = "peak_bytes")]
     pub bytes: u64,
-    /// The error of the bytes.
+    /// The margin of error of the bytes; null if they are exact.
+    #[serde(rename = "peak_bytes_error")]
     pub error: Estimate,
 }
 
@@ -121,16 +123,12 @@ impl ProcessMemory {
 
     /// Returns the numbers as JSON.
     pub fn answer(&self) -> ProcessMemoryAnswer {
-        let height = |height: Height| HeightAnswer {
-            peak_bytes: height.bytes,
-            peak_bytes_error: height.error.answer(),
-        };
         let known = |bytes: u64| (bytes > 0).then_some(bytes);
         let space = self.space;
         ProcessMemoryAnswer {
-            heap: self.heap.map(height),
-            mapped: self.mapped.map(height),
-            together: height(self.together),
+            heap: self.heap,
+            mapped: self.mapped,
+            together: self.together,
             max_resident_bytes: space.and_then(|space| known(space.max_resident_bytes)),
             max_anonymous_bytes: space.and_then(|space| known(space.max_anonymous_bytes)),
             reserved_address_bytes: space.map(|space| space.reserved_bytes),
@@ -168,11 +166,11 @@ fn peak_of_both(snapshot: &Snapshot, heap: &DeviceBlocks, mapped: &DeviceBlocks)
 #[non_exhaustive]
 pub struct ProcessMemoryAnswer {
     /// The peak of the heap; null if the recording has no heap.
-    pub heap: Option<HeightAnswer>,
+    pub heap: Option<Height>,
     /// The peak of the memory that the process mapped itself; null if the recording has none.
-    pub mapped: Option<HeightAnswer>,
+    pub mapped: Option<Height>,
     /// The peak of both together, which need not be at the moment of either peak.
-    pub together: HeightAnswer,
+    pub together: Height,
     /// The highest resident set that the command saw, which includes code, stacks, files, and memtrack's own memory. The true
     /// one is at least this high. Null if it is unknown.
     pub max_resident_bytes: Option<u64>,
@@ -193,17 +191,6 @@ pub struct ProcessMemoryAnswer {
     pub on_demand_address_bytes: Option<u64>,
     /// The highest number of such addresses.
     pub max_on_demand_address_bytes: Option<u64>,
-}
-
-/// The peak of some memory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct HeightAnswer {
-    /// The live bytes at the peak; a lower bound if they are not exact.
-    pub peak_bytes: u64,
-    /// The margin of error of the bytes; null if they are exact.
-    pub peak_bytes_error: Option<ErrorAnswer>,
 }
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub struct Estimate {
     pub counted: bool,
 }
 
+// A number is serialized in two fields: itself, as an integer, and its error.
+memtrack_model::serialize_as!(Estimate => Option<ErrorAnswer>: Estimate::answer);
+
 impl Estimate {
     /// Creates an exact number.
     pub const fn exact(value: f64) -> Self {

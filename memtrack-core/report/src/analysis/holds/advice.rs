@@ -41,11 +41,11 @@ pub(super) fn format_advice(held: &WhoHolds, is_heap: bool) -> String {
     // The memory that grew the most will probably continue to grow. Growth since the midpoint of the recording does not
     // count: a program may allocate all of its memory anew in each step, so that all memory at a peak is new.
     if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since_midpoint)
-        && let Some((line, bytes)) = &grown.most
+        && let Some((line, bytes)) = grown.most_line.as_ref().zip(grown.most_bytes)
         && *line != largest.line
-        && *bytes as f64 > LARGE_SHARE * held.allocated_bytes as f64
+        && bytes as f64 > LARGE_SHARE * held.allocated_bytes as f64
     {
-        let bytes = grown.most_error.as_bytes(*bytes);
+        let bytes = grown.most_error.as_bytes(bytes);
         return format!("look at {line}: it grew by {bytes} since {}", grown.since);
     }
     format_holder_advice(largest)

@@ -254,9 +254,8 @@ impl<'a> Groups<'a> {
             seconds,
             allocated_bytes: self.total.rounded(&all.byte_sum, all.bytes),
             count: all.blocks.round() as u64,
-            most: most.map(|group| {
-                (group.line.clone(), self.total.rounded(&group.grown.byte_sum, group.grown.bytes))
-            }),
+            most_line: most.map(|group| group.line.clone()),
+            most_bytes: most.map(|group| self.total.rounded(&group.grown.byte_sum, group.grown.bytes)),
             error: self.total.part(self.errors(&all).0, &all.byte_sum),
             most_error: most.map_or(Estimate::default(), |group| {
                 self.total.part(self.errors(&group.grown).0, &group.grown.byte_sum)

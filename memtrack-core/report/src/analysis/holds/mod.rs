@@ -15,7 +15,6 @@
 
 mod advice;
 mod groups;
-mod json;
 mod outside_blocks;
 #[cfg(test)]
 mod tests;
@@ -29,7 +28,6 @@ use super::net::{HeldAtEnd, counted_at_end};
 use super::ownership::Rules;
 use super::reserved::has_reserved_bytes;
 use groups::Groups;
-pub use json::{GrownAnswer, HolderAnswer, OtherAnswer, WhoHoldsAnswer};
 use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::{Action, DeviceId, DeviceKind};
 use memtrack_model::snapshot::Snapshot;
@@ -163,26 +161,30 @@ pub struct Refused {
 }
 
 /// A line that holds part of a device's memory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Holder {
     /// The line in the user's code and the function that it called. If no stack was recorded or the time limit was
     /// reached, this is an operator's name instead; otherwise it may be another description of the blocks.
     pub line: String,
-    /// The line in the user's code, if there is one.
+    /// The line in the user's code; null if there is none.
     pub frame: Option<Frame>,
-    /// The bytes in the holder's blocks.
+    /// The requested bytes in the holder's blocks.
+    #[serde(rename = "requested_bytes")]
     pub allocated_bytes: u64,
+    /// The margin of error of the requested bytes; null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
+    pub(crate) error: Estimate,
     /// The number of the holder's blocks.
     pub count: u64,
     /// The holder's share of the held memory, from 0 to 1.
     pub share: f64,
-    /// The module in which more than half of the bytes were allocated.
+    /// The module in which more than half of the holder's bytes were allocated; null if there is none.
     pub module: Option<String>,
-    /// The phase in which more than half of the bytes were allocated.
+    /// The phase in which more than half of the holder's bytes were allocated; null if there is none.
     pub phase: Option<String>,
-    /// The error of the bytes.
-    pub(crate) error: Estimate,
+    #[serde(skip)]
     pub(crate) kind: Kind,
 }
 
@@ -203,7 +205,8 @@ pub(crate) enum Kind {
 }
 
 /// Memory that was allocated since a given moment and is still held.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Growth {
     /// The name of the moment from which growth is counted: `the last dump`, `the last mark "step"` or
@@ -212,48 +215,71 @@ pub struct Growth {
     /// The time in seconds from that moment to the one that the report describes.
     pub seconds: f64,
     /// The requested bytes that were allocated since that moment and are still held.
+    #[serde(rename = "requested_bytes")]
     pub allocated_bytes: u64,
+    /// The margin of error of the requested bytes; null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
+    pub(crate) error: Estimate,
     /// The number of blocks that were allocated since that moment and are still held.
     pub count: u64,
-    /// The line that contributed most to the growth, and the bytes that it allocated.
-    pub most: Option<(String, u64)>,
-    /// Whether growth is counted from the middle of the whole recording, because the program has no marks.
-    pub(crate) since_midpoint: bool,
-    pub(crate) error: Estimate,
+    /// The line that contributed most to the growth; null if nothing grew.
+    pub most_line: Option<String>,
+    /// The bytes that this line contributed to the growth; null if nothing grew.
+    pub most_bytes: Option<u64>,
+    #[serde(skip)]
     pub(crate) most_error: Estimate,
+    /// Whether growth is counted from the middle of the whole recording, because the program has no marks.
+    #[serde(skip)]
+    pub(crate) since_midpoint: bool,
+}
+
+/// Another device, with the memory that it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct OtherDevice {
+    /// The device's name.
+    pub name: String,
+    /// The requested bytes that are held on the device.
+    pub requested_bytes: u64,
 }
 
 /// A report on what holds a device's memory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WhoHolds {
-    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub device_name: String,
+    /// The device whose memory is reported.
+    pub device: DeviceAnswer,
     /// The moment that the report describes.
     pub at: HeldAt,
-    /// The failed request, if the report describes one.
+    /// The failed memory request; null if the report does not describe one.
     pub refused: Option<Refused>,
-    /// The requested bytes that are held.
+    /// The requested bytes that the device's blocks hold at this moment.
+    #[serde(rename = "requested_bytes")]
     pub allocated_bytes: u64,
-    /// The number of blocks that are held.
+    /// The margin of error of the requested bytes; null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
+    error: Estimate,
+    /// The number of blocks that are held at this moment.
     pub count: u64,
-    /// The largest holders, at most three, largest first.
+    /// The margin of error of the block count; null if the count is exact.
+    count_error: Estimate,
+    /// The lines that hold the most memory, at most three, largest first.
     pub holders: Vec<Holder>,
     /// The number of groups that the held memory is divided into, including those that are not in [`Self::holders`].
+    #[serde(skip)]
     pub groups: usize,
-    /// Reserved memory outside of blocks; `None` if there is none or it is unknown.
+    /// Reserved memory outside of blocks; null if there is none or it is unknown.
     pub cached: Option<Cached>,
-    /// Memory that is in use but not tracked by memtrack, if known.
+    /// Memory that is in use but not tracked by memtrack; null if it is unknown.
     pub unseen: Option<Untracked>,
-    /// The growth of the held memory, if known.
+    /// The growth of the held memory; null if it is unknown.
     pub grown: Option<Growth>,
-    /// The advice on what to do first.
+    /// A sentence that says what to do first.
     pub advice: String,
-    /// The names and requested bytes of at most three other devices that hold memory, largest first.
-    pub others: Vec<(String, u64)>,
-    error: Estimate,
-    count_error: Estimate,
-    device: DeviceAnswer,
+    /// Other devices that hold memory, at most three, largest first.
+    pub others: Vec<OtherDevice>,
 }
 
 impl WhoHolds {
@@ -311,7 +337,7 @@ impl WhoHolds {
         let cached = Cached::of(snapshot, device, &place, allocated_bytes);
         let unseen = Untracked::of(snapshot, device, query.at, &place, &error);
         let mut held = Self {
-            device_name: snapshot.device_name(device),
+            device: device_to_answer(snapshot, device),
             at: query.at,
             refused: failed_request(snapshot, device, query, &place, refused),
             allocated_bytes,
@@ -325,7 +351,6 @@ impl WhoHolds {
             others: Vec::new(),
             error,
             count_error,
-            device: device_to_answer(snapshot, device),
         };
         held.advice = advice::format_advice(&held, snapshot.is_heap(device));
         Some(held)
@@ -368,8 +393,11 @@ impl WhoHolds {
         let mut all = Self::of_blocks(snapshot, symbols, first.0, query)?;
         let mut rest: Vec<_> = rest.iter().filter(|(_, bytes)| *bytes > 0).collect();
         rest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        all.others =
-            rest.into_iter().take(3).map(|(of, bytes)| (snapshot.device_name(of.device), *bytes)).collect();
+        let other = |&(of, requested_bytes): &(&DeviceBlocks, u64)| OtherDevice {
+            name: snapshot.device_name(of.device),
+            requested_bytes,
+        };
+        all.others = rest.into_iter().take(3).map(other).collect();
         Some(all)
     }
 }

@@ -249,7 +249,7 @@ fn accelerator_comes_first_and_others_follow() {
 fn json_has_bytes_as_integers_and_unknown_values_as_null() {
     let (snapshot, mut symbols) = snapshot_holding(DEVICE, &[(0, 10, 1, 1)], &[]);
     let report = find_holders(&snapshot, &mut symbols, &HoldsQuery::default());
-    let value = serde_json::to_value(report.answer()).unwrap();
+    let value = serde_json::to_value(&report).unwrap();
     assert_eq!(value["requested_bytes"], 10 * MIB);
     assert_eq!(value["holders"][0]["frame"]["line"], 3);
     assert_eq!(value["device"]["number"], 0);

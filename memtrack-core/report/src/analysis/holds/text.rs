@@ -1,6 +1,6 @@
 //! Formats the paragraph as text, in at most eight lines.
 
-use super::{HeldAt, Holder, Kind, WhoHolds};
+use super::{HeldAt, Holder, Kind, OtherDevice, WhoHolds};
 use memtrack_model::units::human_bytes;
 use std::fmt;
 
@@ -56,7 +56,7 @@ impl WhoHolds {
     }
 
     fn format_heading(&self) -> String {
-        let device = match self.device_name.as_str() {
+        let device = match self.device.name.as_str() {
             name @ ("host heap" | "pinned host memory") if name == "host heap" => format!("the {name}"),
             name => name.to_owned(),
         };
@@ -85,7 +85,8 @@ impl WhoHolds {
         let others = match self.others.is_empty() {
             true => String::new(),
             false => {
-                let other = |(name, bytes): &(String, u64)| format!("{name} {}", human_bytes(*bytes));
+                let other =
+                    |other: &OtherDevice| format!("{} {}", other.name, human_bytes(other.requested_bytes));
                 format!("; also {}", self.others.iter().map(other).collect::<Vec<_>>().join(", "))
             }
         };
@@ -135,14 +136,14 @@ impl WhoHolds {
     fn format_growth(&self) -> Option<String> {
         let grown = self.grown.as_ref()?;
         let since = format!("  since {}, {} earlier", grown.since, format_seconds(grown.seconds));
-        Some(match &grown.most {
+        Some(match grown.most_line.as_ref().zip(grown.most_bytes) {
             None if self.at == HeldAt::Now => format!("{since}: nothing was allocated that is still held"),
             None => format!("{since}: nothing was allocated that was held then"),
             Some((line, bytes)) => {
                 let all = grown.error.as_bytes(grown.allocated_bytes);
-                let most = match *bytes == grown.allocated_bytes {
+                let most = match bytes == grown.allocated_bytes {
                     true => "all".to_owned(),
-                    false => grown.most_error.as_bytes(*bytes),
+                    false => grown.most_error.as_bytes(bytes),
                 };
                 let held = match self.at {
                     HeldAt::Now => "are still held",

@@ -27,7 +27,7 @@ use super::top::frames::is_javascript;
 use super::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
 use binaries::FrameBinary;
-pub use explain::{ExplainedAnswer, Explanation, JudgedAnswer};
+pub use explain::{ExplainedFrame, Explanation};
 pub use forwards::ForwardLines;
 use memtrack_model::Frame;
 use memtrack_model::paths::{is_separator, with_slashes};
@@ -48,6 +48,8 @@ pub enum Owner {
     /// A frame that only forwards a call, such as one from an interpreter, a dispatcher, program startup, or memtrack.
     Noise,
 }
+
+memtrack_model::serialize_as!(Owner => &'static str: |owner| owner.name());
 
 impl Owner {
     /// Returns the name in lower case.

@@ -3,7 +3,7 @@
 //! are unknown, or that would be meaningless for a heap, are null.
 
 use super::{DeviceSummary, DriverMoment, HeldMemory, Oom};
-use crate::analysis::ownership::ExplainedAnswer;
+use crate::analysis::ownership::Explanation;
 use crate::analysis::top::{RowAnswer, TopReport};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::snapshot::{Folded, ReadingMoment, Since};
@@ -117,7 +117,7 @@ pub struct DeviceSummaryAnswer {
     /// The CUDA driver's reports on the device; empty if the driver was not queried.
     pub driver: Vec<DriverAnswer>,
     /// The rules that determined the lines of the largest groups at the peak; null without `--explain`.
-    pub explained: Option<Vec<ExplainedAnswer>>,
+    pub explained: Option<Vec<Explanation>>,
 }
 
 /// The peak of a device's live requested bytes.

@@ -2,7 +2,7 @@
 //! requested bytes. Unknown numbers are null, such as exact counts that the recorder did not keep.
 
 use super::{By, RowText, StackLine, TopReport, TopRow, TrendAnswer};
-use crate::analysis::ownership::ExplainedAnswer;
+use crate::analysis::ownership::Explanation;
 use crate::analysis::peak::PeakAnswer;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use memtrack_model::snapshot::{Folded, Sampling};
@@ -67,7 +67,7 @@ pub struct RankingAnswer {
     /// 5 % of having no sample at all and so being missing; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
     /// The rules that determined the lines of the first rows; null without `--explain`.
-    pub explained: Option<Vec<ExplainedAnswer>>,
+    pub explained: Option<Vec<Explanation>>,
 }
 
 /// A row in a ranking.
