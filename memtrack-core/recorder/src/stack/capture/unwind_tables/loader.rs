@@ -218,14 +218,14 @@ pub(super) fn find(address: u64) -> Option<Binary> {
         )
     };
     let code = object.mapped();
-    let Tables { eh_frame_hdr, eh_frame, eh_frame_at } = tables_of(&object).unwrap_or_default();
+    let Tables { eh_frame_hdr, eh_frame, eh_frame_at } = tables_of(&object, bias).unwrap_or_default();
     Some(Binary {
         bias,
         eh_frame_hdr,
         eh_frame,
         eh_frame_hdr_at: object.eh_frame_at(),
         eh_frame_at,
-        module: module_at(code.start, code.end, bias, &name),
+        module: module_of(&object, bias, &name),
         name,
         shift: shift_of(&code),
         code,
@@ -234,58 +234,70 @@ pub(super) fn find(address: u64) -> Option<Binary> {
 
 /// Returns the tables of a binary whose code is on this thread's stack; `None` if it has none, or none in the form that all
 /// linkers produce.
-fn tables_of(object: &DlFindObject) -> Option<Tables> {
-    let (start, end, header_at) = (object.map_start as u64, object.map_end as u64, object.eh_frame_at());
-    if header_at < start || header_at.checked_add(12).is_none_or(|head_end| head_end > end) {
-        return None;
-    }
-    // SAFETY: the head of `.eh_frame_hdr` lies within the mapping, as was just checked.
+fn tables_of(object: &DlFindObject, bias: u64) -> Option<Tables> {
+    let headers = headers_of(object)?;
+    let header_at = object.eh_frame_at();
+    let header_end = readable_end(headers, bias, header_at).filter(|end| end - header_at >= 12)?;
+    // SAFETY: the head of `.eh_frame_hdr` lies within a readable segment, as was just checked.
     let head = unsafe { std::slice::from_raw_parts(object.eh_frame, 12) };
     let eh_frame_at = eh_frame_pointer(head, header_at)?;
     // The search table consists of a count and eight bytes per entry (encodings 0x03 and 0x3b, which every linker
     // uses).
     let entries = u64::from(u32::from_le_bytes(head[8..12].try_into().ok()?));
     let header_len = 12 + entries * 8;
-    if head[2] != 0x03
-        || head[3] != 0x3b
-        || header_at + header_len > end
-        || eh_frame_at < start
-        || eh_frame_at >= end
-    {
+    let end = readable_end(headers, bias, eh_frame_at)?;
+    if head[2] != 0x03 || head[3] != 0x3b || header_len > header_end - header_at {
         return None;
     }
     let copied = || {
         let eh_frame_len = eh_frame_length(eh_frame_at, end)?;
         let copy = |at: u64, len: u64| {
-            // SAFETY: both ranges have been checked to lie within the mapping of a loaded binary, and `eh_frame_length` has
-            // already read the second one.
+            // SAFETY: both ranges have been checked to lie within readable segments of a loaded binary.
             Bytes::copy(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
         };
         copy(header_at, header_len).zip(copy(eh_frame_at, eh_frame_len))
     };
     let is_large = header_len > MAX_COPIED_HEADER_BYTES;
     let (eh_frame_hdr, eh_frame) = if is_large { None } else { copied() }.unwrap_or_else(|| {
-        // SAFETY: the tables lie within the mapping of the binary. Only entries that the header lists are read.
+        // SAFETY: the tables lie within readable segments of the binary.
         unsafe { (Bytes::guarded(header_at, header_len), Bytes::guarded(eh_frame_at, end - eh_frame_at)) }
     });
     Some(Tables { eh_frame_hdr, eh_frame, eh_frame_at })
 }
 
-/// Returns the module that recordings contain for the binary mapped from `start` to `end`, as described by the headers at
-/// `start`. Also looks for a Python interpreter in it.
-fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
+/// Returns the end of the readable segment that contains an address; `None` if there is none.
+fn readable_end(headers: &[libc::Elf64_Phdr], bias: u64, address: u64) -> Option<u64> {
+    let loads =
+        headers.iter().filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_R != 0);
+    let mut segments = loads.map(|header| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        start..start.wrapping_add(header.p_memsz)
+    });
+    segments.find(|segment| segment.contains(&address)).map(|segment| segment.end)
+}
+
+/// Returns the program headers of a binary, if it begins with its ELF header and they lie within its mapping. Its code must be
+/// on this thread's stack, so that it stays loaded.
+fn headers_of(object: &DlFindObject) -> Option<&[libc::Elf64_Phdr]> {
+    let std::ops::Range { start, end } = object.mapped();
     // SAFETY: the mapping begins with the ELF header of the binary, which stays loaded while its code is on this stack.
     // The program headers are read only if they lie within the mapping.
-    let headers = unsafe {
+    unsafe {
         let head = &*(start as *const libc::Elf64_Ehdr);
         let at = start.checked_add(head.e_phoff)?;
         let len_bytes = u64::from(head.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
         if head.e_ident[..4] != *b"\x7fELF" || at.checked_add(len_bytes)? > end || at % 8 != 0 {
             return None;
         }
-        std::slice::from_raw_parts(at as *const libc::Elf64_Phdr, usize::from(head.e_phnum))
-    };
-    // SAFETY: as above.
+        Some(std::slice::from_raw_parts(at as *const libc::Elf64_Phdr, usize::from(head.e_phnum)))
+    }
+}
+
+/// Returns the module that recordings contain for a binary whose code is on this thread's stack. Also looks for a Python
+/// interpreter in it.
+fn module_of(object: &DlFindObject, bias: u64, name: &str) -> Option<Module> {
+    let headers = headers_of(object)?;
+    // SAFETY: the binary stays loaded while its code is on this stack.
     unsafe { python::notice(name, bias, headers) };
     describe_loaded(name, bias, headers)
 }
