@@ -30,6 +30,7 @@ fn start_ticks(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -38,8 +39,12 @@ mod tests {
         let value = Path::new(&value);
         let start = |value: &Path| {
             let mut command = Command::new("cat");
-            command.env("MEMTRACK_ORPHAN", value).stdin(Stdio::piped()).stdout(Stdio::null());
-            command.spawn().unwrap()
+            command.env("MEMTRACK_ORPHAN", value).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            // The environment can be read once the program runs.
+            child.stdin.as_mut().unwrap().write_all(b"1").unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            child
         };
         assert_eq!(oldest_with("MEMTRACK_ORPHAN", value), None);
         let mut children = [start(Path::new("/other")), start(value)];

@@ -109,7 +109,8 @@ impl StackInterner {
                 }
                 log
             };
-            if let (true, Some(piece)) = (needs_piece, piece.take()) {
+            // If another thread has added a piece meanwhile, this one is freed when nothing is locked.
+            if needs_piece && let Some(piece) = piece.take() {
                 stored.add_piece(piece);
                 internal_bytes::add(PIECE_ADDRESSES * size_of::<u64>());
             }
