@@ -283,11 +283,20 @@ int main(void) {
     let defined = format!("-DLIBRARY=\"{library}\"");
     compile_c(bench.path("").as_path(), source, &[&defined, "-o", "embeds"]);
     let program = bench.path("embeds");
-    let output = bench.run(&["--host", "-o", "recording", "--", program.to_str().expect("a plain path")]);
-    assert!(output.status.success(), "{}", stderr_text(&output));
-    let (snapshot, _) = load(&bench.path("recording"));
+    let attempt = |attempt: &str| {
+        let program = program.to_str().expect("a plain path");
+        let output = bench.run(&["--host", "-o", attempt, "--", program]);
+        assert!(output.status.success(), "{}", stderr_text(&output));
+        let (snapshot, _) = load(&bench.path(attempt));
+        let block = snapshot.blocks.iter().find(|block| block.size_bytes >= 1_500_000).copied();
+        // On a busy machine, the collector may be too slow for three interpreters; it then says so.
+        let dropped = snapshot.exact_counts(DeviceId::HOST).map_or(0, |counts| counts.dropped);
+        assert!(block.is_some() || dropped > 0, "{}", stderr_text(&output));
+        Some((block?, snapshot))
+    };
+    let attempts = ["first", "second", "third", "fourth", "fifth"];
+    let (block, snapshot) = attempts.into_iter().find_map(attempt).expect("it is live");
     let mut symbols = Symbolizer::of(&snapshot);
-    let block = snapshot.blocks.iter().find(|block| block.size_bytes >= 1_500_000).expect("it is live");
     let stack = symbols.stack(snapshot.stacks.get(block.stack));
     let lines: Vec<_> = stack.iter().filter(|frame| frame.file.as_deref() == Some("<string>")).collect();
     let lines: Vec<_> = lines.iter().map(|frame| (&*frame.function, frame.line)).collect();
