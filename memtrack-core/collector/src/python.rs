@@ -3,7 +3,7 @@
 //! the frames get addresses, by which the file refers to their names.
 
 use memtrack_model::Frame;
-use memtrack_model::snapshot::KnownNames;
+use memtrack_model::snapshot::{KnownNames, is_omission_of_outer_frames};
 use memtrack_recorder::python::{FrameWord, UNMERGED, merge};
 use memtrack_symbols::parts_of_function;
 use std::ops::Range;
@@ -72,7 +72,9 @@ impl Python {
         // A return address may be that of the function that follows.
         let is_evaluator = |address: u64| evaluator.iter().any(|part| part.contains(&(address - 1)));
         let is_interpreter = |address: u64| self.binary.contains(&(address - 1));
-        merge(&stack[..native], &python, is_evaluator, is_interpreter)
+        let mut merged = merge(&stack[..native], &python, is_evaluator, is_interpreter);
+        merged.extend(stack.last().filter(|&&word| is_omission_of_outer_frames(word)));
+        merged
     }
 }
 
@@ -90,6 +92,7 @@ pub(crate) fn add_name(names: &mut KnownNames, number: u32, line: u32, file: Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memtrack_model::snapshot::OUTER_FRAMES_OMITTED;
 
     #[test]
     fn stack_without_python_frames_is_unchanged() {
@@ -104,5 +107,8 @@ mod tests {
         assert_eq!(merged, [5, FIRST_ADDRESS + 3, 7]);
         let unmerged = Python::new(100..110, None).place(vec![5, 105, 7, UNMERGED, frame]);
         assert_eq!(unmerged, [5, FIRST_ADDRESS + 3, 7]);
+        let shortened =
+            Python::new(100..110, None).place(vec![5, 105, UNMERGED, frame, OUTER_FRAMES_OMITTED]);
+        assert_eq!(shortened, [5, FIRST_ADDRESS + 3, OUTER_FRAMES_OMITTED]);
     }
 }

@@ -3,8 +3,9 @@
 //! a hook never waits for the dynamic linker's lock.
 //!
 //! Small tables are copies (except those of the program and others that are never unloaded), so they do not keep binaries
-//! loaded, and [`refresh`] removes unloaded binaries. Large ones are read in place ([`guard`]). If other code is loaded at recorded addresses, its addresses are
-//! relocated before they are stored, so that each address in a recording refers to the code of only one binary.
+//! loaded, and [`refresh`] removes unloaded binaries. Large ones are read in place ([`guard`]). If other code is loaded at
+//! recorded addresses, its addresses are relocated before they are stored, so that each address in a recording refers to the
+//! code of only one binary.
 #![allow(unsafe_code)]
 
 mod guard;
