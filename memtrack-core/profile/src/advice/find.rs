@@ -9,9 +9,9 @@ use crate::curve::{Curve, State};
 use crate::names::Names;
 use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
+use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_model::optrace::{RecordKind, TraceFrame};
 use memtrack_model::snapshot::StringId;
-use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
 /// A proposed change, consisting of the finding and its effect on memory.

@@ -6,8 +6,8 @@ use super::{Advice, PeakPart};
 use crate::curve::State;
 use crate::names::Names;
 use foldhash::fast::RandomState;
+use memtrack_blocks::estimate::Sum;
 use memtrack_model::optrace::{OperatorTrace, RecordKind};
-use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 

@@ -18,10 +18,10 @@ use crate::names::is_from_sdk;
 use crate::repairs::Repairs;
 use edits::{Change, Edits};
 use find::Proposal;
+use memtrack_blocks::estimate::Estimate;
 use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::optrace::DeviceIndex;
-use memtrack_report::analysis::estimate::Estimate;
-use memtrack_report::analysis::top::TopReport;
+use memtrack_report::top::TopReport;
 use std::cmp::Reverse;
 use uses::Memory;
 
@@ -269,7 +269,7 @@ impl Advice {
         {
             return self;
         }
-        let part = |row: &memtrack_report::analysis::top::TopRow| PeakPart {
+        let part = |row: &memtrack_report::top::TopRow| PeakPart {
             name: row.name.clone(),
             bytes: row.allocated_bytes,
             error: row.errors.allocated_bytes,

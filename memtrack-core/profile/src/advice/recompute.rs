@@ -10,9 +10,9 @@ use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
+use memtrack_blocks::estimate::Estimate;
 use memtrack_model::optrace::{Arg, Op, OpKind, RecordKind};
 use memtrack_model::snapshot::StringId;
-use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 

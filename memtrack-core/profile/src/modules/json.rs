@@ -3,8 +3,8 @@
 use super::{ModuleCall, ModuleMemory, ModuleReport, Span, total_bytes};
 use crate::answer::{ByCategory, RepairCounts, bytes_by_category, count_repairs};
 use crate::series::Bytes;
+use memtrack_blocks::estimate::Estimate;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
-use memtrack_report::analysis::estimate::Estimate;
 use serde::Serialize;
 use serde_json::Value;
 

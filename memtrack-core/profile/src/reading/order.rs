@@ -2,11 +2,11 @@
 //! device, and which blocks are the same tensor that was written in place.
 
 use super::frames::StackFacts;
+use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_model::NameFrames;
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{FrameId, ScopeKind, Snapshot};
-use memtrack_report::analysis::lifetimes::Lifetime;
 use std::collections::HashMap;
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;

@@ -19,9 +19,9 @@ use crate::recorded::Attribution;
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, peak, span_ns, walk};
 use foldhash::fast::RandomState;
+use memtrack_blocks::estimate::{Estimate, KnownTotal, Sum};
 use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_model::units::human_count;
-use memtrack_report::analysis::estimate::{Estimate, KnownTotal, Sum};
 use owners::Owners;
 use std::collections::HashMap;
 
