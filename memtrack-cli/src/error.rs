@@ -1,8 +1,7 @@
 //! How a command ends: exit codes, and errors that name the problem, the place and the remedy in one line.
 
-use std::fmt;
-use std::io;
 use std::path::Path;
+use std::{fmt, io};
 
 /// Exit codes of `memtrack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

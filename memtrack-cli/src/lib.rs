@@ -4,13 +4,13 @@
 //!
 //! The modules:
 //!
-//! - `args` defines the command line, `commands` has one file per verb, and `answers` defines the JSON output, with one
-//!   row per verb.
-//! - Several verbs share `load` (one input), `many` (many inputs), `output` (files to write), `scrub` (pseudonyms),
-//!   `ownership` (the user's code) and `sizes` (sizes on the command line).
-//! - `error`, `tips`, `neighbours` and `unmatched` deal with errors and suggestions.
-//! - `report`, `plot` and `serve` output text, figures and pages; `export/` has the Python scripts for `memtrack
-//!   export-script`.
+//! - `verbs` has one file per verb, with its arguments, its JSON and what it does. `args` has the arguments that several verbs
+//!   share, and `answers` prints JSON and its schemas.
+//! - `context` has what a report about one file starts from; `load` reads one input, `many` many; `optrace` reads operator
+//!   traces. `ownership` reads the rules about the user's code, `scrub` makes pseudonyms, and `sizes` parses sizes.
+//! - `report` lays out text, `page` and `serve` make pages, `flame` and `png` pictures, and `output` writes files; `export/` has
+//!   the Python scripts for `memtrack export-script`.
+//! - `error`, `tips` and `neighbours` deal with errors and suggestions.
 //! - `run` starts a program with the libraries in `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
 //!   `c_heap` changes a setting of glibc's heap.
 //! - `queries/` has SQL for the data set that `memtrack export --parquet` writes, and `spark/` the scripts for clusters.
@@ -19,14 +19,17 @@ mod answers;
 mod args;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod c_heap;
-mod commands;
+mod context;
 mod error;
+mod flame;
 mod load;
 mod many;
 mod neighbours;
+mod optrace;
 mod output;
 mod ownership;
-mod plot;
+mod page;
+mod png;
 mod report;
 #[cfg(unix)]
 mod run;
@@ -34,11 +37,13 @@ mod scrub;
 mod serve;
 mod sizes;
 mod tips;
-mod unmatched;
+mod verbs;
 
 use error::CliError;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, Read, Write};
+use verbs::Cli;
 
 /// The standard streams of a command.
 struct Streams<'a> {
@@ -48,6 +53,13 @@ struct Streams<'a> {
     stdout: &'a mut dyn Write,
     /// The stream that receives hints and errors.
     stderr: &'a mut dyn Write,
+}
+
+impl Streams<'_> {
+    /// Prints a hint or a warning to standard error. A failure is ignored, because the output is complete without this line.
+    fn note(&mut self, line: fmt::Arguments<'_>) {
+        let _ = writeln!(self.stderr, "{line}");
+    }
 }
 
 /// Runs the command line `arguments`, which starts with the program's name, and returns the exit code: 0 for success, 1 for a
@@ -63,8 +75,8 @@ pub fn run(
 ) -> u8 {
     let mut streams = Streams { stdin, stdout, stderr };
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let result = match args::Cli::parse_line(&arguments) {
-        Ok(cli) => commands::dispatch(cli.command, &mut streams),
+    let result = match Cli::parse_line(&arguments) {
+        Ok(cli) => cli.run(&mut streams),
         Err(mut refusal) => {
             tips::add(&mut refusal);
             return explain(&refusal, &mut streams);
@@ -75,7 +87,7 @@ pub fn run(
         Ok(code) => code.code(),
         Err(CliError::ClosedPipe) => 0,
         Err(error) => {
-            let _ = writeln!(streams.stderr, "memtrack: {error}");
+            streams.note(format_args!("memtrack: {error}"));
             error.exit_code().code()
         }
     }
@@ -85,7 +97,7 @@ pub fn run(
 /// command line starts with the program's name.
 pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let refusal = args::Cli::parse_line(&arguments).err().filter(clap::Error::use_stderr);
+    let refusal = Cli::parse_line(&arguments).err().filter(clap::Error::use_stderr);
     refusal.map(|refusal| refusal.to_string())
 }
 

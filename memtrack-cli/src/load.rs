@@ -4,17 +4,17 @@
 use crate::Streams;
 use crate::args::{FileArgs, InputArgs, InputSizeArgs, SymbolsArgs};
 use crate::error::CliError;
-use crate::neighbours::{Kind, read_head, read_stdin_head, unusable_file_error};
+use crate::neighbours::{Kind, open_head, read_head, unusable_file_error};
 use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::analysis::not_recorded::recording_was_off;
 use memtrack_core::analysis::units::printable;
-use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions, PytorchSnapshot};
 use memtrack_core::snapshot::recording::{
     ProcessChoice, ReadReport, RecordingError, open_parts, open_processes,
 };
-use memtrack_core::snapshot::{Loaded, ProcessRow, Snapshot};
+use memtrack_core::snapshot::{Loaded, ProcessRow, Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -29,89 +29,92 @@ const MAX_COMMAND: usize = 60;
 /// The kinds of files that can be loaded as a snapshot.
 const SNAPSHOT_KINDS: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 
-/// Reads the snapshot at `path`, or from standard input if `path` is `-`.
+/// Reads the snapshot for a verb that takes a single file.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is larger than `--max-input`, or is not a snapshot.
-pub(crate) fn load(path: &Path, input: &InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
-    let loaded = read(path, input, true, streams)?;
-    let is_removed = loaded.report.as_ref().is_some_and(|report| !report.removed.is_empty());
-    if let Some(why) = recording_was_off(&loaded.snapshot).filter(|_| !is_removed) {
-        let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
-        // Ignore a failure to print this hint, because the report is correct without it.
-        let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
-    }
-    Ok(loaded)
-}
-
-fn read(path: &Path, input: &InputArgs, events: bool, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
-    let from_stdin = path == Path::new("-");
-    let total = if from_stdin { None } else { path.metadata().ok().map(|file| file.len()) };
-    let mut progress = Progress { total, start: Instant::now(), bar: None };
-    // The progress bar is only for people at a terminal.
-    let watched = std::io::stderr().is_terminal();
-    let (head, stdin) = match from_stdin {
-        true => read_stdin_head(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
-        false => (read_head(path), None),
-    };
-    // Without this check, the list of nodes in a reference graph would pass for a list of segments.
-    if Kind::detect(path, &head) == Some(Kind::Graph) {
-        return Err(unusable_file_error(path, &head, &SNAPSHOT_KINDS, ""));
-    }
-    let loaded = {
-        let mut report = |bytes| progress.show(bytes);
-        let mut options =
-            LoadOptions::new().max_input(input.size.max_input).events(events).process(input.process_choice());
-        if watched {
-            options = options.progress(&mut report);
-        }
-        match stdin {
-            Some(stdin) => Snapshot::open_stream(stdin, options),
-            None => Snapshot::open(path, options),
-        }
-    };
-    if let Some(bar) = progress.bar {
-        bar.finish_and_clear();
-    }
-    let loaded = loaded.map_err(|error| load_error(path, &head, error))?;
-    check_process(&loaded, path, input)?;
-    if let Some(which) = loaded.report.as_ref().and_then(|report| which_process(report, input)) {
-        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
-        // Ignore a failure to print this hint, because the report is correct without it.
-        let _ = writeln!(streams.stderr, "memtrack: {name}: {which}");
-    }
-    if let Some(warning) = load_warning(&loaded) {
-        // Ignore a failure to print this warning, because the report is correct without it.
-        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
-        let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
-    }
-    // Determine the categories of memory for every verb, if the recording has operators.
-    memtrack_core::profile::recorded::categories(&loaded.snapshot);
-    Ok(loaded)
-}
-
-/// Reads the snapshot for a verb that takes a single file, and stores the paths from `--symbols` in it.
-///
-/// # Errors
-/// Fails in the same cases as [`load`], and with a usage error if a path in `--symbols` does not exist.
+/// Fails in the same cases as [`load_with`].
 pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     load_with(&file.path, &file.input, &file.symbols, streams)
 }
 
-/// Does the same as [`load_file`], for verbs that take several files.
+/// Reads the snapshot at `path`, or from standard input if `path` is `-`. Warns about a recording that is incomplete or was off.
 ///
 /// # Errors
-/// Fails in the same cases as [`load_file`].
+/// Fails if the file cannot be read, is larger than `--max-input`, or is not a snapshot, and with a usage error if a path in
+/// `--symbols` does not exist.
 pub(crate) fn load_with(
     path: &Path,
     input: &InputArgs,
     symbols: &SymbolsArgs,
     streams: &mut Streams<'_>,
 ) -> Result<Loaded, CliError> {
+    let loaded = read(path, input, symbols, true, streams)?;
+    let is_removed = loaded.report.as_ref().is_some_and(|report| !report.removed.is_empty());
+    if let Some(why) = recording_was_off(&loaded.snapshot).filter(|_| !is_removed) {
+        streams.note(format_args!("memtrack: {}: {why}", display_name(path)));
+    }
+    Ok(loaded)
+}
+
+/// Does the same as [`load_with`], without the hint that a recording was off. Without `events`, it skips the events of a PyTorch
+/// snapshot, which account for most of the work.
+fn read(
+    path: &Path,
+    input: &InputArgs,
+    symbols: &SymbolsArgs,
+    events: bool,
+    streams: &mut Streams<'_>,
+) -> Result<Loaded, CliError> {
     check_places(symbols)?;
-    let mut loaded = load(path, input, streams)?;
+    let total = path.metadata().ok().filter(|_| path != Path::new("-")).map(|file| file.len());
+    let mut progress = Progress { total, start: Instant::now(), bar: None };
+    let loaded = {
+        let (head, stdin) = open_head(path, &mut *streams.stdin)?;
+        check_kind(path, &head)?;
+        let mut report = |bytes| progress.show(bytes);
+        let mut options = load_options(input).events(events);
+        // The progress bar is only for people at a terminal.
+        if std::io::stderr().is_terminal() {
+            options = options.progress(&mut report);
+        }
+        let loaded = match stdin {
+            Some(stdin) => Snapshot::open_stream(stdin, options),
+            None => Snapshot::open(path, options),
+        };
+        loaded.map_err(|error| load_error(path, &head, error))
+    };
+    if let Some(bar) = progress.bar {
+        bar.finish_and_clear();
+    }
+    let mut loaded = loaded?;
+    check_process(&loaded, path, input)?;
+    if let Some(which) = loaded.report.as_ref().and_then(|report| which_process(report, input)) {
+        streams.note(format_args!("memtrack: {}: {which}", display_name(path)));
+    }
+    if let Some(warning) = load_warning(&loaded) {
+        streams.note(format_args!("memtrack: warning: {}: {warning}", display_name(path)));
+    }
+    // Determine the categories of memory for every verb, if the recording has operators.
+    memtrack_core::profile::recorded::categories(&loaded.snapshot);
     loaded.snapshot.symbol_folders.clone_from(&symbols.places);
     Ok(loaded)
+}
+
+/// Rejects reference graphs, whose list of nodes would pass for a list of segments.
+fn check_kind(path: &Path, head: &[u8]) -> Result<(), CliError> {
+    match Kind::detect(path, head) {
+        Some(Kind::Graph) => Err(unusable_file_error(path, head, &SNAPSHOT_KINDS, "")),
+        _ => Ok(()),
+    }
+}
+
+fn load_options<'a>(input: &InputArgs) -> LoadOptions<'a> {
+    LoadOptions::new().max_input(input.size.max_input).process(input.process_choice())
+}
+
+/// Returns the name that hints use for an input.
+fn display_name(path: &Path) -> Cow<'_, str> {
+    if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() }
 }
 
 /// Checks that all paths in `--symbols` exist.
@@ -130,14 +133,17 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
 /// Reads one of many files on a worker thread. It shows no progress bar, and returns the warning instead of printing it.
 ///
 /// # Errors
-/// Fails in the same cases as [`load`].
-pub(crate) fn load_on_thread(path: &Path, input: &InputArgs) -> Result<(Loaded, Option<String>), CliError> {
+/// Fails in the same cases as [`load_with`].
+pub(crate) fn load_on_thread(
+    path: &Path,
+    input: &InputArgs,
+    symbols: &SymbolsArgs,
+) -> Result<(Loaded, Option<String>), CliError> {
     let head = read_head(path);
-    if Kind::detect(path, &head) == Some(Kind::Graph) {
-        return Err(unusable_file_error(path, &head, &SNAPSHOT_KINDS, ""));
-    }
-    let options = LoadOptions::new().max_input(input.size.max_input).process(input.process_choice());
-    let loaded = Snapshot::open(path, options).map_err(|error| load_error(path, &head, error))?;
+    check_kind(path, &head)?;
+    let mut loaded =
+        Snapshot::open(path, load_options(input)).map_err(|error| load_error(path, &head, error))?;
+    loaded.snapshot.symbol_folders.clone_from(&symbols.places);
     check_process(&loaded, path, input)?;
     let which = loaded.report.as_ref().and_then(|report| which_process(report, input));
     let warnings: Vec<String> = load_warning(&loaded).into_iter().chain(which).collect();
@@ -215,26 +221,25 @@ pub(crate) fn read_processes(
     size: InputSizeArgs,
     streams: &mut Streams<'_>,
 ) -> Result<(Vec<(ProcessRow, Snapshot)>, ReadReport), CliError> {
-    let from_stdin = path == Path::new("-");
-    let (head, stdin) = match from_stdin {
-        true => read_stdin_head(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
-        false => (read_head(path), None),
+    let (snapshots, report) = {
+        let (head, stdin) = open_head(path, &mut *streams.stdin)?;
+        let options = LoadOptions::new().max_input(size.max_input);
+        let read = match stdin {
+            Some(stdin) => open_processes(stdin, options),
+            None => {
+                open_parts(path).map_err(LoadError::from).and_then(|parts| open_processes(parts, options))
+            }
+        };
+        let unusable =
+            |error: &dyn std::fmt::Display| unusable_file_error(path, &head, &[Kind::Recording], error);
+        let (snapshots, report) = read.map_err(|error| unusable(&error))?;
+        if snapshots.is_empty() {
+            return Err(unusable(&"it has no processes"));
+        }
+        (snapshots, report)
     };
-    let options = LoadOptions::new().max_input(size.max_input);
-    let read = match stdin {
-        Some(stdin) => open_processes(stdin, options),
-        None => open_parts(path).map_err(LoadError::from).and_then(|parts| open_processes(parts, options)),
-    };
-    let unusable =
-        |error: &dyn std::fmt::Display| unusable_file_error(path, &head, &[Kind::Recording], error);
-    let (snapshots, report) = read.map_err(|error| unusable(&error))?;
-    if snapshots.is_empty() {
-        return Err(unusable(&"it has no processes"));
-    }
     if let Some(warning) = report.warning() {
-        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
-        // Ignore a failure to print this warning, because the report is correct without it.
-        let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
+        streams.note(format_args!("memtrack: warning: {}: {warning}", display_name(path)));
     }
     Ok((snapshots, report))
 }
@@ -247,33 +252,27 @@ fn load_warning(loaded: &Loaded) -> Option<String> {
     warning.or(checksum_error)
 }
 
-/// Reads a file like [`load_file`] and converts the snapshot to PyTorch's form.
+/// Reads a file like [`load_file`] and converts the snapshot to PyTorch's form. It prints no hint that a recording was off, because
+/// verbs that PyTorch also has print only what PyTorch prints.
 ///
 /// # Errors
-/// Fails in the same cases as [`load_file`].
+/// Fails in the same cases as [`load_with`].
 pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
-    check_places(&file.symbols)?;
-    // Read without the hint that `load` prints, because verbs that PyTorch also has print only what PyTorch prints.
-    let mut snapshot = read(&file.path, &file.input, true, streams)?.snapshot;
-    snapshot.symbol_folders.clone_from(&file.symbols.places);
-    Ok(convert_to_pytorch(snapshot))
+    let loaded = read(&file.path, &file.input, &file.symbols, true, streams)?;
+    Ok(convert_to_pytorch(loaded.snapshot))
 }
 
-/// Reads only the segments of a file, in PyTorch's form. It skips the events of a PyTorch snapshot, which account for most of the
-/// work.
+/// Reads only the segments of a file, in PyTorch's form.
 ///
 /// # Errors
-/// Fails in the same cases as [`load_file`].
+/// Fails in the same cases as [`load_with`].
 pub(crate) fn load_segments(
     path: &Path,
     input: &InputArgs,
     symbols: &SymbolsArgs,
     streams: &mut Streams<'_>,
 ) -> Result<PytorchSnapshot, CliError> {
-    check_places(symbols)?;
-    let mut snapshot = read(path, input, false, streams)?.snapshot;
-    snapshot.symbol_folders.clone_from(&symbols.places);
-    Ok(convert_to_pytorch(snapshot))
+    Ok(convert_to_pytorch(read(path, input, symbols, false, streams)?.snapshot))
 }
 
 /// Converts a snapshot from any kind of file to PyTorch's form.

@@ -187,13 +187,19 @@ pub(crate) fn read_head(path: &Path) -> Vec<u8> {
     head
 }
 
-/// Returns the first bytes of standard input, and a reader for the whole input.
+/// Returns the first bytes of an input, and for `-` a reader of the whole standard input.
 ///
 /// # Errors
 /// Fails if standard input cannot be read.
-pub(crate) fn read_stdin_head<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
+pub(crate) fn open_head<'a>(
+    path: &Path,
+    stdin: &'a mut dyn Read,
+) -> Result<(Vec<u8>, Option<impl Read + 'a>), CliError> {
+    if path != Path::new("-") {
+        return Ok((read_head(path), None));
+    }
     let mut head = Vec::new();
     let read = stdin.take(HEAD_BYTES as u64).read_to_end(&mut head);
-    read.map_err(|error| CliError::input(Path::new("-"), error))?;
-    Ok((head.clone(), io::Cursor::new(head).chain(stdin)))
+    read.map_err(|error| CliError::input(path, error))?;
+    Ok((head.clone(), Some(io::Cursor::new(head).chain(stdin))))
 }

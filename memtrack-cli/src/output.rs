@@ -1,8 +1,13 @@
-//! Writes a command's output files. No file is replaced without `--force`, and none is left half written. All of a command's
+//! Writes a command's output files and reports what was written. No file is replaced without `--force`, and none is left half written. All of a command's
 //! targets are checked before the first is written, and all are written before the first appears under its name.
 
+use crate::Streams;
+use crate::answers::Answer;
+use crate::args::WrittenArgs;
 use crate::error::CliError;
 use memtrack_core::__ReplacingFile as ReplacingFile;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -40,4 +45,50 @@ pub(crate) fn write_files(files: &[(PathBuf, Vec<u8>)]) -> Result<(), CliError> 
         file.commit().map_err(|error| CliError::output(target, error))?;
     }
     Ok(())
+}
+
+/// Reports a file that was written on standard error.
+pub(crate) fn mention_written(target: &Path, streams: &mut Streams<'_>) {
+    streams.note(format_args!("wrote {}", target.display()));
+}
+
+/// A file that was written.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct WrittenAnswer {
+    /// The file's path; null for standard output.
+    pub(crate) path: Option<String>,
+    /// The file's format, as a file name suffix.
+    pub(crate) format: String,
+    /// The file's size in bytes; null for standard output.
+    pub(crate) size_bytes: Option<u64>,
+}
+
+impl Answer<WrittenAnswer> {
+    /// Reports the file that was written, as JSON if requested. The JSON goes to standard output, or to standard error if the
+    /// data itself goes to standard output.
+    pub(crate) fn report_written(
+        &self,
+        target: &Path,
+        format: &str,
+        args: WrittenArgs,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), CliError> {
+        let to_stdout = target == Path::new("-");
+        if !args.json {
+            if !to_stdout {
+                mention_written(target, streams);
+            }
+            return Ok(());
+        }
+        let answer = WrittenAnswer {
+            path: (!to_stdout).then(|| target.to_string_lossy().into_owned()),
+            format: format.to_owned(),
+            size_bytes: target.metadata().ok().filter(|_| !to_stdout).map(|data| data.len()),
+        };
+        if to_stdout {
+            let _ = self.write(&answer, &mut *streams.stderr);
+            return Ok(());
+        }
+        self.print(&answer, streams)
+    }
 }

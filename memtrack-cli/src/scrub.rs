@@ -5,10 +5,10 @@ use crate::Streams;
 use crate::args::ScrubArgs;
 use crate::load::convert_to_pytorch;
 use memtrack_core::scrub::Scrub;
+use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Returns the pseudonym generator that `args` request, if any.
 pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
@@ -16,39 +16,18 @@ pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
 
-/// Scrubs a loaded file, if requested. The names of its frames come from the binaries in `folders`.
-pub(crate) fn scrub_loaded(
-    mut loaded: Loaded,
-    args: &ScrubArgs,
-    folders: &[PathBuf],
-    streams: &mut Streams<'_>,
-) -> Loaded {
-    loaded.snapshot = scrub_snapshot(loaded.snapshot, args, folders, streams);
-    loaded
-}
-
 /// Scrubs a snapshot, if requested, and reports how secure the pseudonyms are.
-pub(crate) fn scrub_snapshot(
-    snapshot: Snapshot,
-    args: &ScrubArgs,
-    folders: &[PathBuf],
-    streams: &mut Streams<'_>,
-) -> Snapshot {
+pub(crate) fn scrub_snapshot(snapshot: Snapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> Snapshot {
     let mut pseudonyms = from_args(args);
-    let snapshot = scrub_snapshot_with(snapshot, pseudonyms.as_mut(), folders);
+    let snapshot = scrub_snapshot_with(snapshot, pseudonyms.as_mut());
     mention_security(args, pseudonyms.as_ref(), streams);
     snapshot
 }
 
 /// Scrubs one of several snapshots that share pseudonyms, or returns it unchanged if `pseudonyms` is `None`.
-pub(crate) fn scrub_snapshot_with(
-    snapshot: Snapshot,
-    pseudonyms: Option<&mut Scrub>,
-    folders: &[PathBuf],
-) -> Snapshot {
+pub(crate) fn scrub_snapshot_with(snapshot: Snapshot, pseudonyms: Option<&mut Scrub>) -> Snapshot {
     let Some(scrub) = pseudonyms else { return snapshot };
-    let symbols = Symbolizer::of(&snapshot);
-    let mut symbols = folders.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut symbols = Symbolizer::of(&snapshot);
     scrub.snapshot(snapshot, &mut symbols)
 }
 
@@ -56,16 +35,14 @@ pub(crate) fn scrub_snapshot_with(
 pub(crate) fn mention_security(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mut Streams<'_>) {
     mention_key(args, streams);
     if let Some(longer) = pseudonyms.map(Scrub::collisions).filter(|&longer| longer > 0) {
-        let _ = writeln!(streams.stderr, "hint: {longer} pseudonyms are longer, to be distinct");
+        streams.note(format_args!("hint: {longer} pseudonyms are longer, to be distinct"));
     }
 }
 
 /// Warns that names can be confirmed by guessing if the pseudonyms have no key.
 pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
     if args.scrub && args.scrub_key.is_none() {
-        // Ignore a failure to print this hint, because the names are replaced anyway.
-        let _ =
-            writeln!(streams.stderr, "hint: without --scrub-key, anyone who guesses a name can confirm it");
+        streams.note(format_args!("hint: without --scrub-key, anyone who guesses a name can confirm it"));
     }
 }
 
@@ -86,7 +63,7 @@ pub(crate) fn scrub_pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut 
     if pseudonyms.is_none() {
         return from;
     }
-    convert_to_pytorch(scrub_snapshot_with(from.into_snapshot(), pseudonyms, &[]))
+    convert_to_pytorch(scrub_snapshot_with(from.into_snapshot(), pseudonyms))
 }
 
 /// Returns the name that a page shows for a file, which is a pseudonym if requested.

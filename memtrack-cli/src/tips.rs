@@ -1,7 +1,7 @@
 //! Suggestions for an invalid command line.
 
-use crate::args::Cli;
 use crate::neighbours::{Kind, read_head};
+use crate::verbs::Cli;
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -2,7 +2,7 @@
 
 use super::collector::Job;
 use super::holds::who_held;
-use crate::answers::{self, RecordingAnswer, RunAnswer};
+use crate::verbs::run::{ANSWER, RecordingAnswer, RunAnswer};
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::__collector::Collector;
 use memtrack_core::analysis::units::{counted, printable};
@@ -295,6 +295,6 @@ fn json(found: &Found, outcome: &Outcome<'_>) -> Vec<u8> {
     };
     let mut content = Vec::new();
     // Writing to memory cannot fail.
-    let _ = answers::RUN.write(&answer, &mut content);
+    let _ = ANSWER.write(&answer, &mut content);
     content
 }

@@ -4,7 +4,7 @@
 
 use super::collector::{Job, Voice};
 use super::kept::{KeptSnapshots, MAX_SNAPSHOTS};
-use crate::args::SnapshotOn;
+use crate::verbs::run::SnapshotOn;
 use memtrack_core::__collector::{FailedRequest, Pace, keep_newest, restrict_to};
 use memtrack_core::analysis::holds::log_text;
 use memtrack_core::analysis::moment::Moment;

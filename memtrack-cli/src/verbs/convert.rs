@@ -1,0 +1,186 @@
+//! `memtrack convert`: converts a snapshot to another format of memtrack, PyTorch or another tool.
+
+use crate::answers::Answer;
+use crate::args::{At, DeviceArgs, InputArgs, RulesArgs, ScrubArgs, SymbolsArgs, WrittenArgs, parse_at};
+use crate::context::{Context, mention_missing};
+use crate::error::{CliError, Exit};
+use crate::load::load_with;
+use crate::output::{WrittenAnswer, check_targets};
+use crate::ownership::read_rules;
+use crate::report::mention_samples;
+use crate::{Streams, scrub};
+use clap::Args;
+use memtrack_core::__ReplacingFile as ReplacingFile;
+use memtrack_core::exports::{EXPORTS, Export, ExportOptions, Target, target_named, target_of};
+use memtrack_core::snapshot::pytorch::Compression;
+use memtrack_core::snapshot::{Format, SnapshotFiles};
+use memtrack_core::stack::symbols::Symbolizer;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Formats the examples and the list of the registry's export formats.
+fn format_convert_help() -> String {
+    let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
+        let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
+        format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
+    });
+    format!(
+        "\
+Examples:
+  memtrack convert train.memtrack train.pickle       for pytorch.org/memory_viz
+  memtrack convert snapshot.pickle.gz snapshot.json  for scripts
+  memtrack convert - small.pickle.zst < big.pickle   from a pipe, packed
+  memtrack convert train.memtrack - --to json | jq   to a pipe
+  memtrack convert snapshot.pickle end.pb.gz --at end
+                                                     for go tool pprof: what is in use at the end
+  memtrack convert train.memtrack blocks.csv --device host
+                                                     a table of the heap's blocks
+  memtrack convert train.memtrack events.parquet     a table of all events, for DuckDB, pandas or Spark
+  memtrack convert train.memtrack for-you.pickle --scrub --scrub-key \"$(cat key)\"
+                                                     with pseudonyms, for others to read
+
+For other tools:
+{}
+The output's suffix or --to selects the format; .gz or .zst after it compresses the file. A PyTorch snapshot loses
+nothing, unknown keys included; a recording loses what PyTorch's format cannot express. memtrack does not read files for
+other tools back; the documentation describes what each contains and how to open it.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
+        formats.collect::<String>()
+    )
+}
+
+/// Write a snapshot or recording in another format: .pickle, .json or .memtrack, or for pprof, speedscope and other tools
+#[derive(Clone, Debug, Args)]
+#[command(after_help = format_convert_help())]
+pub(crate) struct ConvertArgs {
+    /// The recording or PyTorch snapshot; `-` reads standard input
+    #[arg(value_name = "IN")]
+    pub(crate) file: PathBuf,
+    /// The file to write; `-` is standard output
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
+    /// The format, regardless of the output's name: pickle, json, memtrack or a format from the list below; .gz or .zst after it
+    /// compresses the file
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<String>,
+    /// For other tools: write the memory live at peak, end, oom (the last) or the event with this number [default: peak]
+    #[arg(long, value_name = "MOMENT", value_parser = parse_at, allow_hyphen_values = true)]
+    pub(crate) at: Option<At>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
+}
+
+/// The JSON output.
+pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("convert", 1);
+
+/// Loads the snapshot and writes it in the format selected by `--to` or by the output's suffix.
+pub(super) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let (target, compression) = requested_target(args)?;
+    check_fits(args, target)?;
+    let to_stdout = args.output == Path::new("-");
+    if !to_stdout {
+        check_targets([args.output.as_path()], args.force)?;
+    }
+    let loaded = load_with(&args.file, &args.input, &args.symbols, streams)?;
+    let snapshot = scrub::scrub_snapshot(loaded.snapshot, &args.scrub, streams);
+    let (snapshot, mut symbols, export_options) = match target {
+        Target::Export(_) => {
+            let rules = read_rules(&args.rules)?;
+            let at = args.at.unwrap_or(At::Peak);
+            let context = Context::of(snapshot, args.device.device, Some(at), streams)?;
+            let devices = context.devices.into_iter().zip(context.moments).collect();
+            let options = ExportOptions::of(&context.snapshot).devices(devices).rules(rules);
+            (context.snapshot, context.symbols, Some(options))
+        }
+        Target::Snapshot(_) => {
+            let symbols = Symbolizer::of(&snapshot);
+            (snapshot, symbols, None)
+        }
+    };
+    let mut write = |output: &mut dyn Write| match (target, &export_options) {
+        (Target::Export(export), Some(options)) => {
+            export.write(&snapshot, &mut symbols, options, output, compression)
+        }
+        (Target::Snapshot(format), _) => snapshot.write_as(output, format, compression, &mut symbols),
+        (Target::Export(_), None) => unreachable!("an export has options"),
+    };
+    if to_stdout {
+        write(&mut *streams.stdout).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => CliError::output(&args.output, error),
+            _ => error.into(),
+        })?;
+    } else {
+        let written = ReplacingFile::create(&args.output).and_then(|mut file| {
+            write(&mut file)?;
+            file.commit()
+        });
+        written.map_err(|error| CliError::output(&args.output, error))?;
+    }
+    ANSWER.report_written(&args.output, &target.suffix(compression), args.written, streams)?;
+    match target {
+        Target::Export(_) => {
+            if snapshot.has_samples() {
+                streams.note(format_args!("memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \
+                     their error)"));
+            }
+            mention_missing(&symbols, streams);
+        }
+        Target::Snapshot(Format::Recording) => {}
+        Target::Snapshot(_) if to_stdout => {}
+        Target::Snapshot(_) => mention_samples(&snapshot, streams),
+    }
+    Ok(Exit::Success)
+}
+
+/// Returns the format to write.
+fn requested_target(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
+    if let Some(to) = &args.to {
+        return target_named(to).map_err(|why| CliError::Usage(format!("--to {to}: {why}")));
+    }
+    if args.output == Path::new("-") {
+        return Err(CliError::Usage(
+            "choose the format for standard output with --to, such as --to json".into(),
+        ));
+    }
+    target_of(&args.output).map_err(|why| {
+        CliError::Usage(format!("cannot determine the format of {}: {why}", args.output.display()))
+    })
+}
+
+/// Rejects options that do not apply to the format.
+fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
+    if let Target::Export(Export { missing_feature: Some(feature), name, .. }) = target {
+        return Err(CliError::Usage(format!(
+            "this memtrack is built without {name} files: cargo install --path memtrack-cli --features {feature}"
+        )));
+    }
+    let depends_on_moment = matches!(target, Target::Export(Export { depends_on_moment: true, .. }));
+    if args.at.is_some() && !depends_on_moment {
+        return Err(CliError::Usage(format!(
+            "--at: a {} file covers the whole time, not one moment; leave it out",
+            target.name()
+        )));
+    }
+    let given = [("--device", args.device.device.is_some()), ("--mine", !args.rules.mine.is_empty())];
+    let more = [("--not-mine", !args.rules.not_mine.is_empty()), ("--rules", args.rules.rules.is_some())];
+    match (target, given.into_iter().chain(more).find(|(_, given)| *given)) {
+        (Target::Snapshot(_), Some((option, _))) => Err(CliError::Usage(format!(
+            "{option}: a {} file holds a whole snapshot; leave it out",
+            target.name()
+        ))),
+        _ => Ok(()),
+    }
+}

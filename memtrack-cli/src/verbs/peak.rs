@@ -1,0 +1,104 @@
+//! `memtrack peak`: all memory that was live at the peak.
+
+use crate::Streams;
+use crate::answers::Answer;
+use crate::args::{DeviceArgs, FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
+use crate::context::Context;
+use crate::error::{CliError, Exit};
+use crate::load::convert_to_pytorch;
+use crate::ownership::{explain_rows, print_explained};
+use crate::report::{layout, print_devices};
+use clap::{Args, ValueEnum};
+use memtrack_core::analysis::at_peak::{self, AtPeak, AtPeakAnswer};
+use memtrack_core::analysis::top::TopOptions;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// List everything that was live at the peak, by stack, largest first
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack peak snapshot.pickle                   what was live at the peak, by stack
+  memtrack peak snapshot.pickle --of reserved     … when the segments were largest
+  memtrack peak snapshot.pickle -n 5 --json       the five largest groups as JSON
+  memtrack peak snapshot.pickle --frames 0 --wide all frames of the stacks, with full names
+
+Bytes of blocks are requested bytes; `memtrack summary` shows what rounding adds to them.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct PeakArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    /// The quantity whose peak is shown
+    #[arg(long, value_enum, default_value_t = PeakOf::Requested)]
+    pub(crate) of: PeakOf,
+    #[command(flatten)]
+    pub(crate) rows: RowsArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
+    #[command(flatten)]
+    pub(crate) ownership: OwnershipArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// The quantity whose maximum is the peak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PeakOf {
+    /// Requested bytes of live blocks
+    #[value(alias = "allocated")]
+    Requested,
+    /// Bytes of segments
+    Reserved,
+}
+
+/// The JSON output.
+pub(super) const ANSWER: Answer<PeakAnswer> = Answer::new("peak", 3);
+
+/// The memory that was live at the peak of each device.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PeakAnswer {
+    /// The devices, each with the memory that was live at its peak.
+    pub(crate) devices: Vec<AtPeakAnswer>,
+}
+
+/// Loads the snapshot and prints the memory that was live at each device's peak.
+pub(super) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let (context, rules) =
+        Context::load(&args.file, &args.ownership.rules, args.device, None, streams, |loaded, _, _| {
+            convert_to_pytorch(loaded.snapshot).into_snapshot()
+        })?;
+    let Context { snapshot, devices, mut symbols, .. } = context;
+    let of = match args.of {
+        PeakOf::Requested => at_peak::PeakKind::Requested,
+        PeakOf::Reserved => at_peak::PeakKind::Reserved,
+    };
+    let options = TopOptions::new().limit(args.rows.limit()).rules(rules.clone());
+    // When every frame is shown, stacks that differ in any frame get separate rows.
+    let options = options.fold_hidden(args.text.frames > 0);
+    let find = |device| AtPeak::find_with(&snapshot, &mut symbols, device, of, &options);
+    let mut devices: Vec<AtPeak> = devices.into_iter().map(find).collect();
+    if args.device.device.is_none() && !devices.iter().all(AtPeak::is_empty) {
+        devices.retain(|device| !device.is_empty());
+    }
+    if args.format.json {
+        let answer = |device: &AtPeak| {
+            let mut answer = device.answer();
+            let explained = || explain_rows(&rules, &device.live.rows);
+            answer.live.explained = args.ownership.explain.then(explained);
+            answer
+        };
+        let devices = devices.iter().map(answer).collect();
+        ANSWER.print(&PeakAnswer { devices }, streams)?;
+        return Ok(Exit::Success);
+    }
+    let texts: Vec<String> = devices.iter().map(|device| device.to_text(layout(args.text))).collect();
+    print_devices(&texts, streams)?;
+    if args.ownership.explain {
+        for device in &devices {
+            print_explained(&rules, &device.live.rows, layout(args.text), streams)?;
+        }
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,83 @@
+//! `memtrack simulate`: runs a workload on a model of PyTorch's allocator.
+
+use crate::Streams;
+use crate::answers::Answer;
+use crate::args::{InputSizeArgs, WrittenArgs};
+use crate::error::{CliError, Exit};
+use crate::neighbours::{Kind, open_head, unusable_file_error};
+use crate::output::{WrittenAnswer, check_targets};
+use clap::Args;
+use memtrack_core::__ReplacingFile as ReplacingFile;
+use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack simulate pattern.jsonl                    what PyTorch's allocator does, operation by operation
+  memtrack simulate pattern.jsonl.gz -o out.jsonl    to a file
+  generate | memtrack simulate - | jq .events        from a pipe
+
+A workload has one JSON object per line. The first describes the devices, the others are operations:
+  {\"op\":\"config\",\"devices\":1,\"total_bytes\":1073741824,\"settings\":\"max_split_size_mb:64\"}
+  {\"op\":\"alloc\",\"id\":1,\"size\":1000}
+  {\"op\":\"free\",\"id\":1}
+  {\"op\":\"stats\"}
+Others: record_stream, events_ready, empty_cache, reset_peak, reset_accumulated, set_fraction, settings, snapshot,
+begin_pool, end_pool, delete_pool. An operation that fails is a result; the exit code is 0 all the same.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct SimulateArgs {
+    /// The workload, compressed or not; `-` reads standard input
+    #[arg(value_name = "WORKLOAD.jsonl")]
+    pub(crate) workload: PathBuf,
+    /// Write the results to this file instead of standard output
+    #[arg(short, long, value_name = "RESULT.jsonl")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) written: WrittenArgs,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) input: InputSizeArgs,
+}
+
+/// The JSON output.
+pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("simulate", 1);
+
+/// Reads the workload, runs it, and writes the results.
+pub(super) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    check_targets(args.output.as_deref(), args.force)?;
+    let workload = read(&args.workload, args.input.max_input, streams)?;
+    for hint in &workload.hints {
+        streams.note(format_args!("memtrack: {}: {hint}", args.workload.display()));
+    }
+    match &args.output {
+        None => simulate(&workload, &mut streams.stdout)?,
+        Some(path) => {
+            let written = ReplacingFile::create(path).and_then(|mut file| {
+                simulate(&workload, &mut file)?;
+                file.commit()
+            });
+            written.map_err(|error| CliError::output(path, error))?;
+        }
+    }
+    if args.written.json {
+        let target = args.output.as_deref().unwrap_or(Path::new("-"));
+        ANSWER.report_written(target, "jsonl", args.written, streams)?;
+    }
+    Ok(Exit::Success)
+}
+
+fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, CliError> {
+    let (head, stdin) = open_head(path, &mut *streams.stdin)?;
+    let workload = match stdin {
+        Some(stdin) => Workload::read(stdin, max_input),
+        None => {
+            File::open(path).map_err(WorkloadError::from).and_then(|file| Workload::read(file, max_input))
+        }
+    };
+    workload.map_err(|error| unusable_file_error(path, &head, &[Kind::Workload], error))
+}

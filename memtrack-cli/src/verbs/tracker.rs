@@ -1,0 +1,188 @@
+//! `memtrack tracker`: the operators during which memory grew most.
+
+use crate::answers::Answer;
+use crate::args::{FormatArgs, parse_count};
+use crate::error::{CliError, Exit};
+use crate::neighbours::{Kind, open_head, unusable_file_error};
+use crate::output::{check_targets, mention_written, write_files};
+use crate::{Streams, png};
+use clap::Args;
+use memtrack_core::tracker::figures::{Figure, FigureError, render_html, render_svg};
+use memtrack_core::tracker::{Summary, TrackerStats};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Show which operators made memory grow, from the statistics of PyTorch's MemoryTracker
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrack tracker stats.pickle                      the 20 operators that added most memory
+  memtrack tracker stats.pickle --top 5 --json       the same as JSON, five of them
+  memtrack tracker stats.pickle -o figures.html      and the figures, as one page
+  memtrack tracker stats.pickle -o figures.svg       figures-all.svg, -allocated, -active, -reserved
+  cat stats.pickle | memtrack tracker -              from a pipe
+
+Reads the files of PyTorch's MemoryTracker.save_stats and of memtrack, compressed or not; nothing in them is ever executed.
+Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
+pub(crate) struct TrackerArgs {
+    /// The statistics file; `-` reads standard input
+    #[arg(value_name = "STATS.pickle")]
+    pub(crate) stats: PathBuf,
+    /// How many rows to show
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_count, allow_hyphen_values = true)]
+    pub(crate) top: usize,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Also write figures; the suffix selects the format: .html, .svg or .png
+    #[arg(short, long, value_name = "FIGURES")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace output files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// The JSON output.
+pub(super) const ANSWER: Answer<TrackerAnswer> = Answer::new("tracker", 1);
+
+/// The operators during which memory grew most.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TrackerAnswer {
+    /// The number of times the allocator had to empty its cache and try again.
+    pub(crate) num_alloc_retries: u64,
+    /// The maximum number of operators to list, as requested.
+    pub(crate) top: usize,
+    /// The operators, largest growth first.
+    pub(crate) operators: Vec<OperatorGrowthAnswer>,
+    /// The number of earlier operators, which the file does not list individually.
+    pub(crate) folded_operators: u64,
+}
+
+impl TrackerAnswer {
+    /// Converts a summary.
+    pub(crate) fn of(summary: &Summary) -> Self {
+        let bytes = |mib: f64| (mib * f64::from(1 << 20)).round();
+        Self {
+            num_alloc_retries: summary.num_alloc_retries,
+            top: summary.top,
+            operators: summary
+                .operators
+                .iter()
+                .map(|growth| OperatorGrowthAnswer {
+                    operator: growth.operator.as_ref().to_owned(),
+                    growth_bytes: growth.growth_mib.is_finite().then(|| bytes(growth.growth_mib) as i64),
+                })
+                .collect(),
+            folded_operators: summary.folded_operators,
+        }
+    }
+}
+
+/// The growth of memory during one operator.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct OperatorGrowthAnswer {
+    /// The operator's full name.
+    pub(crate) operator: String,
+    /// The allocated memory after the operator minus the allocated memory before it, in bytes, rounded from the
+    /// floating-point MiB in the file. Negative if the operator freed memory; null if the file has no number.
+    pub(crate) growth_bytes: Option<i64>,
+}
+
+/// Loads the statistics, writes the requested figures, and prints the summary.
+pub(super) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let figures = args.output.as_deref().map(FigureFiles::from_output).transpose()?;
+    if let Some(figures) = &figures {
+        check_targets(figures.targets(), args.force)?;
+    }
+    let stats = load(&args.stats, streams)?;
+    let summary = stats.summary(args.top).map_err(|error| CliError::input(&args.stats, error))?;
+    if let Some(figures) = &figures {
+        write_files(&figures.render(&stats)?)?;
+        for target in figures.targets() {
+            mention_written(target, streams);
+        }
+    }
+    if args.format.json {
+        ANSWER.print(&TrackerAnswer::of(&summary), streams)?;
+    } else {
+        writeln!(streams.stdout, "{summary}")?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Reads the statistics from a file or, for `-`, from standard input.
+fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError> {
+    let (head, stdin) = open_head(path, &mut *streams.stdin)?;
+    let stats = match stdin {
+        Some(stdin) => TrackerStats::load_from(stdin),
+        None => TrackerStats::load(path),
+    };
+    stats.map_err(|error| unusable_file_error(path, &head, &[Kind::Statistics], error))
+}
+
+/// The kinds of figure files, which are distinguished by suffix.
+#[derive(Clone, Copy, Debug)]
+enum FigureKind {
+    Html,
+    Svg,
+    Png,
+}
+
+/// The files that a tracker's figures are written to.
+#[derive(Debug)]
+struct FigureFiles {
+    kind: FigureKind,
+    /// One file for an HTML page, otherwise one for each of [`Figure::EACH`].
+    targets: Vec<PathBuf>,
+}
+
+impl FigureFiles {
+    /// Returns the files for the output name `output`.
+    ///
+    /// # Errors
+    /// Returns a usage error if the suffix of `output` is unknown.
+    fn from_output(output: &Path) -> Result<Self, CliError> {
+        let suffix = output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
+        let kind = match suffix.as_deref() {
+            Some("html") => FigureKind::Html,
+            Some("svg") => FigureKind::Svg,
+            Some("png") => FigureKind::Png,
+            _ => {
+                return Err(CliError::Usage(format!(
+                    "{}: unknown kind of figure; end the name in .html, .svg or .png",
+                    output.display()
+                )));
+            }
+        };
+        let targets = match kind {
+            FigureKind::Html => vec![output.to_owned()],
+            FigureKind::Svg | FigureKind::Png => {
+                Figure::EACH.iter().map(|figure| figure.path(output)).collect()
+            }
+        };
+        Ok(Self { kind, targets })
+    }
+
+    /// Returns the paths of the files to write.
+    fn targets(&self) -> impl Iterator<Item = &Path> {
+        self.targets.iter().map(PathBuf::as_path)
+    }
+
+    /// Draws the figures and returns the path and content of each file.
+    ///
+    /// # Errors
+    /// Fails if a figure cannot be drawn.
+    fn render(&self, stats: &TrackerStats) -> Result<Vec<(PathBuf, Vec<u8>)>, CliError> {
+        let figures = self.targets.iter().zip(Figure::EACH);
+        let files = figures.map(|(target, figure)| {
+            let content = match self.kind {
+                FigureKind::Html => render_html(stats).map(String::into_bytes),
+                FigureKind::Svg => render_svg(stats, figure).map(String::into_bytes),
+                FigureKind::Png => png::render(stats, figure),
+            };
+            let content = content.map_err(|error: FigureError| CliError::output(target, error))?;
+            Ok((target.clone(), content))
+        });
+        files.collect()
+    }
+}
