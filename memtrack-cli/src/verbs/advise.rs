@@ -1,17 +1,9 @@
 //! `memtrack advise`: suggestions that would lower the peak.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{FormatArgs, TextArgs, parse_count};
-use crate::error::{CliError, Exit};
-use crate::optrace::{self, OptraceArgs};
-use crate::report::layout;
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::profile::advice::{Advice, AdviceAnswer};
-use memtrack_core::snapshot::Snapshot;
-use memtrack_core::stack::symbols::Symbolizer;
 
 /// Find what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth recomputing
 #[derive(Clone, Debug, Args)]

@@ -1,22 +1,12 @@
 //! `memtrack categories`: the categories of memory.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{DeviceSelector, FormatArgs, RowsArgs, TextArgs, parse_device};
-use crate::context::Context;
-use crate::error::{CliError, Exit};
-use crate::load::load_with;
-use crate::optrace::{self, OptraceArgs, Source};
-use crate::report::{layout, print_devices};
-use clap::Args;
+use super::prelude::*;
+use crate::optrace::Source;
 use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::profile::analysis::Profile;
 use memtrack_core::profile::optrace::looks_like_trace;
 use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
 use memtrack_core::profile::report::{CategoryReport, ReportMoment, TracedCategoriesAnswer};
-use memtrack_core::snapshot::{Loaded, Snapshot};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::io::Read;
 
 /// Show what a training run's memory is for: parameters, gradients, activations and more

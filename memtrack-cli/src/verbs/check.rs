@@ -2,19 +2,10 @@
 //! files and prints the verdict.
 
 use super::diff::{ReduceOptions, check_common, check_inputs};
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{FileArgs, FormatArgs, InputArgs, RulesArgs};
-use crate::context::Context;
-use crate::error::{CliError, Exit};
-use crate::load::load_with;
-use crate::ownership::read_rules;
-use crate::sizes::{parse_bytes, parse_share};
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::analysis::check::{FoundAnswer, Limits, Measurements, Verdict};
 use memtrack_core::analysis::diff::{Diff, DiffAt, PeakComparison};
-use memtrack_core::snapshot::{Loaded, SnapshotFiles};
-use std::path::{Path, PathBuf};
+use memtrack_core::snapshot::SnapshotFiles;
 
 /// Fail if a recording or snapshot exceeds limits for its peak, leaks or fragmentation: for CI
 #[derive(Clone, Debug, Args)]

@@ -1,19 +1,9 @@
 //! `memtrack compare`: the segments that only one of two snapshots has.
 
-use crate::answers::Answer;
-use crate::args::{FlameArgs, InputArgs, ScrubArgs, SymbolsArgs};
-use crate::error::{CliError, Exit};
-use crate::load::load_segments;
-use crate::report::{mention_inconsistencies, mention_samples, report_error};
-use crate::{Streams, flame, scrub};
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
-use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, UsageAnswer, compare_folded, compare_usage, only_in};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 /// Show which segments two snapshots do not share, in PyTorch's text format; `diff` shows what grew and why
 #[derive(Clone, Debug, Args)]

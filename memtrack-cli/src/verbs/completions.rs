@@ -1,9 +1,8 @@
 //! `memtrack completions`: prints a script that completes arguments in a shell.
 
-use crate::Streams;
-use crate::error::{CliError, Exit};
+use super::prelude::*;
 use crate::verbs::Cli;
-use clap::{Args, CommandFactory};
+use clap::CommandFactory;
 use clap_complete::Shell;
 
 /// Print a shell completion script

@@ -1,22 +1,10 @@
 //! `memtrack convert`: converts a snapshot to another format of memtrack, PyTorch or another tool.
 
-use crate::answers::Answer;
-use crate::args::{At, DeviceArgs, InputArgs, RulesArgs, ScrubArgs, SymbolsArgs, WrittenArgs, parse_at};
-use crate::context::{Context, mention_missing};
-use crate::error::{CliError, Exit};
-use crate::load::load_with;
-use crate::output::{WrittenAnswer, check_targets};
-use crate::ownership::read_rules;
-use crate::report::mention_samples;
-use crate::{Streams, scrub};
-use clap::Args;
-use memtrack_core::__ReplacingFile as ReplacingFile;
+use super::prelude::*;
 use memtrack_core::exports::{EXPORTS, Export, ExportOptions, Target, target_named, target_of};
 use memtrack_core::snapshot::pytorch::Compression;
 use memtrack_core::snapshot::{Format, SnapshotFiles};
-use memtrack_core::stack::symbols::Symbolizer;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 
 /// Formats the examples and the list of the registry's export formats.
 fn format_convert_help() -> String {

@@ -1,14 +1,7 @@
 //! `memtrack cycles`: the references that keep device memory alive.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{FormatArgs, RowsArgs};
-use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, unusable_file_error};
-use crate::output::{check_targets, mention_written, write_files};
+use super::prelude::*;
 use crate::page::page_name;
-use crate::sizes::parse_bytes;
-use clap::Args;
 use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::cycles::json::CyclesAnswer;
@@ -16,7 +9,6 @@ use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page,
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 
 /// Show which Rust or Python references keep memory alive: the cycles, what each holds, and which reference to make weak
 #[derive(Clone, Debug, Args)]

@@ -1,24 +1,11 @@
 //! `memtrack diff`: what changed between two files.
 
-use crate::answers::Answer;
-use crate::args::{DeviceArgs, FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs, TextArgs};
-use crate::context::{Context, mention_missing};
-use crate::error::{CliError, Exit};
+use super::prelude::*;
 use crate::flame::folded_text;
-use crate::load::{check_places, load_with};
-use crate::output::{check_targets, mention_written, write_files};
-use crate::ownership::{Unmatched, read_rules};
-use crate::report::layout;
-use crate::{Streams, scrub};
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{Diff, DiffAnswer, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
-use memtrack_core::snapshot::Loaded;
 use memtrack_core::snapshot::recording::ReadReport;
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 /// Show what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
 #[derive(Clone, Debug, Args)]

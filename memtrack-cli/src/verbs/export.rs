@@ -1,28 +1,17 @@
 //! `memtrack export`: writes snapshots as a data set of Parquet files, with a folder for each rank.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{
-    FormatArgs, InputArgs, PatternsArgs, RulesArgs, ScrubArgs, SymbolsArgs, by_parser, parse_jobs,
-};
-use crate::error::{CliError, Exit};
-use crate::load::{check_places, load_on_thread};
+use super::prelude::*;
+use crate::load::load_on_thread;
 use crate::many::{expand, read_all};
-use crate::ownership::read_rules;
-use crate::scrub::{self, mention_key};
-use clap::Args;
+use crate::scrub::mention_key;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};
 use memtrack_core::dataset::{WriteError, WriteOptions, rank_contents, rank_folder, write_rank};
 use memtrack_core::scrub::Scrub;
-use memtrack_core::stack::symbols::Symbolizer;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Write snapshots as a data set of Parquet files with a folder for each rank: for DuckDB, Spark and other engines

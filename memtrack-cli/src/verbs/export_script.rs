@@ -1,12 +1,6 @@
 //! `memtrack export-script`: the Python scripts that write operator traces and object graphs.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::WrittenArgs;
-use crate::error::{CliError, Exit};
-use crate::output::{WrittenAnswer, check_targets, write_files};
-use clap::Args;
-use std::path::{Path, PathBuf};
+use super::prelude::*;
 
 /// Print the Python script that turns a PyTorch profile into an operator trace
 #[derive(Clone, Debug, Args)]

@@ -1,10 +1,6 @@
 //! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that use the rest.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::FormatArgs;
-use crate::error::{CliError, Exit};
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::cuda::{Gpus, GpusAnswer, gpus};
 
 /// Show the machine's NVIDIA devices: used and free memory, pools, processes (needs the NVIDIA driver)

@@ -1,18 +1,7 @@
 //! `memtrack leaks`: memory that grows and is never freed.
 
 use super::cycles::read_graph;
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{
-    DeviceArgs, FormatArgs, InputArgs, PatternsArgs, RowsArgs, RulesArgs, SymbolsArgs, TextArgs, by_parser,
-};
-use crate::context::{Context, mention_missing};
-use crate::error::{CliError, Exit};
-use crate::load::{check_places, load_with};
-use crate::neighbours::{Kind, read_head};
-use crate::ownership::{Unmatched, read_rules};
-use crate::report::layout;
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::analysis::leaks;
 use memtrack_core::analysis::leaks::{
     LeakOptions, LeakReport, MIN_PERIODS, PERIODS, ReducedSnapshot, Suppressions, leaks, leaks_over,
@@ -20,14 +9,10 @@ use memtrack_core::analysis::leaks::{
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::cycles::{Findings, Graph, json, text};
-use memtrack_core::snapshot::Loaded;
 use memtrack_core::snapshot::recording::ReadReport;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
 
 /// Find what leaks: which lines grow from period to period and are never freed, or what each step left behind
 #[derive(Clone, Debug, Args)]

@@ -1,14 +1,11 @@
 //! `memtrack man`: the manual, generated from `--help`.
 
-use crate::Streams;
-use crate::error::{CliError, Exit};
-use crate::output::{check_targets, write_files};
+use super::prelude::*;
 use crate::verbs::Cli;
-use clap::{Args, Command, CommandFactory};
+use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 /// Write the manual: one man page per command
 #[derive(Clone, Debug, Args)]

@@ -1,19 +1,10 @@
 //! `memtrack memory`: draws the contents of the segments as a flame graph, or with `--at` the memory live at a moment.
 
+use super::prelude::*;
 use super::segments::draw_segments;
-use crate::answers::Answer;
-use crate::args::{At, DeviceArgs, FileArgs, FlameArgs, RulesArgs, ScrubArgs, parse_at};
-use crate::context::{Context, mention_missing};
-use crate::error::{CliError, Exit};
 use crate::flame::folded_text;
-use crate::output::{check_targets, mention_written, write_files};
-use crate::{Streams, scrub};
-use clap::Args;
 use memtrack_core::analysis::live_flame::{FlameDevice, LiveFlame, flame_graph};
 use memtrack_core::viz::{Grouping, UsageAnswer};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::Path;
 
 /// Draw what each stream holds, or what was live at a moment, as a flame graph, or print the folded lines
 #[derive(Clone, Debug, Args)]

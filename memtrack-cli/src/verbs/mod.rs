@@ -21,6 +21,7 @@ mod man;
 mod memory;
 mod modules;
 mod peak;
+mod prelude;
 mod processes;
 mod profile_plot;
 mod ranks;

@@ -1,12 +1,6 @@
 //! `memtrack modules`: the memory of each module.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{FormatArgs, TextArgs};
-use crate::error::{CliError, Exit};
-use crate::optrace::{self, OptraceArgs};
-use crate::report::layout;
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::profile::modules::{DEPTH, ModuleReport, ModulesAnswer};
 
 /// Show a model's memory module by module: before and after its forward and backward pass, and at their peak

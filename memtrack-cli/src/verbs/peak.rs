@@ -1,18 +1,8 @@
 //! `memtrack peak`: all memory that was live at the peak.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{DeviceArgs, FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
-use crate::context::Context;
-use crate::error::{CliError, Exit};
-use crate::load::convert_to_pytorch;
-use crate::ownership::{explain_rows, print_explained};
-use crate::report::{layout, print_devices};
-use clap::{Args, ValueEnum};
+use super::prelude::*;
 use memtrack_core::analysis::at_peak::{self, AtPeak, AtPeakAnswer};
 use memtrack_core::analysis::top::TopOptions;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 /// List everything that was live at the peak, by stack, largest first
 #[derive(Clone, Debug, Args)]

@@ -1,15 +1,10 @@
 //! `memtrack processes`: the processes of a run.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{FormatArgs, InputSizeArgs, RowsArgs};
-use crate::error::{CliError, Exit};
+use super::prelude::*;
 use crate::load::read_processes;
-use clap::Args;
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::processes::{Processes, ProcessesAnswer};
 use memtrack_core::snapshot::recording::merge;
-use std::path::PathBuf;
 
 /// List the processes of a run that `memtrack run` recorded: the peak of each and of all together, and how they ended
 #[derive(Clone, Debug, Args)]

@@ -1,11 +1,7 @@
 //! `memtrack profile-plot`: a snapshot as a page that first shows the categories of memory.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::error::{CliError, Exit};
-use crate::output::WrittenAnswer;
+use super::prelude::*;
 use crate::page::{PLOT_HELP, PageArgs, write_page};
-use clap::Args;
 use memtrack_core::page::View;
 
 /// Show a profile's memory over time by category, as one HTML page (PyTorch's verb)

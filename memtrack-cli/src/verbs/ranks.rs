@@ -1,19 +1,11 @@
 //! `memtrack ranks`: compares the ranks of a job.
 
+use super::prelude::*;
 use super::ranks_pages::{RankPages, check_page};
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{
-    FormatArgs, InputArgs, PatternsArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs, by_parser, parse_jobs,
-};
-use crate::error::{CliError, Exit};
-use crate::load::{check_places, load_on_thread};
+use crate::load::load_on_thread;
 use crate::many::{expand, read_all};
-use crate::output::{mention_written, write_files};
-use crate::ownership::read_rules;
 use crate::page::{page_name, page_with_categories, save};
-use crate::scrub::{self, mention_key};
-use clap::Args;
+use crate::scrub::mention_key;
 use memtrack_core::analysis::ranks::heat::MAX_COLUMNS;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks, RanksAnswer};
 use memtrack_core::analysis::top::By;
@@ -21,10 +13,8 @@ use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::page::ranks::html;
 use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
 
 /// Compare the ranks of a job: which holds more than the others, why, and how far they drift apart from step to step
 #[derive(Clone, Debug, Args)]

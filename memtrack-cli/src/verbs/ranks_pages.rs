@@ -1,14 +1,13 @@
 //! The paths of the pages that `memtrack ranks` writes: the page for all ranks and, with `--pages`, a page for each rank, along
 //! with the links to those pages.
 
+use super::prelude::*;
 use super::ranks::RanksArgs;
-use crate::error::CliError;
-use crate::output::check_targets;
 use memtrack_core::snapshot::Format;
 use memtrack_core::snapshot::pytorch::Compression;
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Component;
 
 /// The maximum number of characters in a page's name. File systems limit names to 255 bytes.
 const MAX_NAME_CHARS: usize = 60;

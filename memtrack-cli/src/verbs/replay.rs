@@ -1,20 +1,11 @@
 //! `memtrack replay`: replays recorded requests through PyTorch's allocator with other settings.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{DeviceArgs, FileArgs, FormatArgs};
+use super::prelude::*;
 use crate::context::select_devices;
-use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
-use crate::report::print_devices;
-use crate::sizes::parse_bytes;
-use clap::Args;
 use memtrack_core::allocator::replay::{GRID, ReplayAnswer, ReplayReport, Requests, replay_grid};
 use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 /// Run the recorded requests with other settings of PyTorch's allocator, without a GPU, and rank the settings
 #[derive(Clone, Debug, Args)]

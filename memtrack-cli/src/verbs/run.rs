@@ -1,26 +1,18 @@
 //! `memtrack run`: runs a program with the preload libraries, and reports the recordings.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::error::{CliError, Exit};
-use crate::output::{check_targets, write_files};
+use super::prelude::*;
 use crate::run::collector::{self, Job};
 use crate::run::exec::{Watcher, become_program};
 use crate::run::{inherited, library, program, wait};
-use crate::sizes::parse_bytes;
-use clap::{Args, ValueEnum};
+use memtrack_core::__run_protocol as protocol;
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::recording::older_parts;
-use memtrack_core::{__ReplacingFile as ReplacingFile, __run_protocol as protocol};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Record any program, unchanged: the CUDA memory it allocates, and with --host its heap, which needs no GPU

@@ -1,9 +1,7 @@
 //! `memtrack schema`: the JSON schemas of the verbs' output.
 
 use super::answers;
-use crate::Streams;
-use crate::error::{CliError, Exit};
-use clap::Args;
+use super::prelude::*;
 use std::io;
 
 /// Print the JSON Schema of a verb's --json output, or list the verbs that have one

@@ -1,11 +1,7 @@
 //! `memtrack segment-plot`: a snapshot as a page that first shows the state of the allocator.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::error::{CliError, Exit};
-use crate::output::WrittenAnswer;
+use super::prelude::*;
 use crate::page::{PLOT_HELP, PageArgs, write_page};
-use clap::Args;
 use memtrack_core::page::View;
 
 /// Show the allocator's events, segments and blocks, as one HTML page (PyTorch's verb)

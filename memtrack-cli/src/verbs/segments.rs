@@ -1,15 +1,7 @@
 //! `memtrack segments` and `memtrack memory`: the contents of the segments, by segment or by stream.
 
-use crate::answers::Answer;
-use crate::args::{FileArgs, FlameArgs, ScrubArgs};
-use crate::error::{CliError, Exit};
-use crate::load::load_segments;
-use crate::report::{mention_inconsistencies, mention_samples, report_error};
-use crate::{Streams, flame, scrub};
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::viz::{Grouping, Usage, UsageAnswer, memory_folded, segments_folded};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 /// Draw what each segment holds, as a flame graph, or print PyTorch's folded lines
 #[derive(Clone, Debug, Args)]

@@ -1,16 +1,8 @@
 //! `memtrack simulate`: runs a workload on a model of PyTorch's allocator.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{InputSizeArgs, WrittenArgs};
-use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, open_head, unusable_file_error};
-use crate::output::{WrittenAnswer, check_targets};
-use clap::Args;
-use memtrack_core::__ReplacingFile as ReplacingFile;
+use super::prelude::*;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
 use std::fs::File;
-use std::path::{Path, PathBuf};
 
 /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
 #[derive(Clone, Debug, Args)]

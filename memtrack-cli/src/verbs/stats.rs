@@ -1,12 +1,6 @@
 //! `memtrack stats`: how full the segments are.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{FileArgs, FormatArgs};
-use crate::error::{CliError, Exit};
-use crate::load::load_segments;
-use crate::report::{mention_inconsistencies, mention_samples};
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::viz::{Stats, StatsAnswer};
 
 /// Show how full the segments are, in PyTorch's text format

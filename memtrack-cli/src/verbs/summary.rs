@@ -1,25 +1,13 @@
 //! `memtrack summary`: one page about a snapshot.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{DeviceArgs, FileArgs, FormatArgs, OwnershipArgs};
-use crate::context::Context;
-use crate::error::{CliError, Exit};
-use crate::load::convert_to_pytorch;
-use crate::ownership::{explain_rows, print_explained};
-use crate::report::print_devices;
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::analysis::process_memory::{ProcessMemory, ProcessMemoryAnswer};
 use memtrack_core::analysis::summary::{DeviceSummary, DeviceSummaryAnswer, summary_with};
 use memtrack_core::event::Action;
-use memtrack_core::snapshot::Loaded;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use memtrack_core::stack::symbols::Symbolizer;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 /// Summarise each device, including the host heap: what it holds, its peak, and what to look at first
 #[derive(Clone, Debug, Args)]

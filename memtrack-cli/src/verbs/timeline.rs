@@ -1,14 +1,8 @@
 //! `memtrack timeline`: the categories of memory over time, in the formats of PyTorch's exports.
 
-use crate::answers::Answer;
-use crate::args::{ScrubArgs, WrittenArgs};
-use crate::error::{CliError, Exit};
-use crate::load::convert_to_pytorch;
-use crate::optrace::{self, OptraceArgs};
-use crate::output::{WrittenAnswer, check_targets, write_files};
+use super::prelude::*;
 use crate::page::page_name;
-use crate::{Streams, png, scrub};
-use clap::Args;
+use crate::png;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use memtrack_core::analysis::reserved::ReservedPeak;
@@ -17,10 +11,8 @@ use memtrack_core::page::{Page, View};
 use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::figure;
 use memtrack_core::profile::snapshot::snapshot;
-use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::pytorch::{self, Encoding};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 /// Write what memory was for over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
 #[derive(Clone, Debug, Args)]

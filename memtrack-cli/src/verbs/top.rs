@@ -1,20 +1,8 @@
 //! `memtrack top`: the code that allocated the most memory.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::args::{
-    At, DeviceArgs, FileArgs, FormatArgs, OwnershipArgs, PatternsArgs, RowsArgs, TextArgs, by_parser,
-    parse_at,
-};
-use crate::context::{Context, mention_missing};
-use crate::error::{CliError, Exit};
-use crate::ownership::{explain_rows, print_explained};
-use crate::report::layout;
-use clap::Args;
+use super::prelude::*;
 use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::analysis::top::{By, RankingAnswer, TopOptions, TopReport, top_with};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 /// Rank who allocated, on the heap or a device, or what is live at a moment, by line, stack, operator and more
 #[derive(Clone, Debug, Args)]

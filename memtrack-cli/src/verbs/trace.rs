@@ -1,12 +1,7 @@
 //! `memtrack trace`: prints every event as a line.
 
-use crate::Streams;
-use crate::answers::{Answer, AnswerSchema};
-use crate::args::{FileArgs, FormatArgs};
-use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
-use crate::report::{mention_inconsistencies, mention_samples, report_error};
-use clap::Args;
+use super::prelude::*;
+use crate::answers::AnswerSchema;
 use memtrack_core::viz::{TraceAnswer, trace, trace_json};
 
 /// List every event, in PyTorch's text format

@@ -1,17 +1,9 @@
 //! `memtrack tracker`: the operators during which memory grew most.
 
-use crate::answers::Answer;
-use crate::args::{FormatArgs, parse_count};
-use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, open_head, unusable_file_error};
-use crate::output::{check_targets, mention_written, write_files};
-use crate::{Streams, png};
-use clap::Args;
+use super::prelude::*;
+use crate::png;
 use memtrack_core::tracker::figures::{Figure, FigureError, render_html, render_svg};
 use memtrack_core::tracker::{Summary, TrackerStats};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 /// Show which operators made memory grow, from the statistics of PyTorch's MemoryTracker
 #[derive(Debug, Args)]

@@ -1,12 +1,8 @@
 //! `memtrack view`: a snapshot as one HTML page.
 
-use crate::Streams;
-use crate::answers::Answer;
-use crate::error::{CliError, Exit};
-use crate::output::WrittenAnswer;
+use super::prelude::*;
 use crate::page::{PageArgs, load_page, write_page};
 use crate::serve::Server;
-use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 
 /// View a snapshot or recording in the browser: one HTML page that needs no network
