@@ -242,6 +242,17 @@ pub(crate) struct RulesArgs {
     pub(crate) rules: Option<PathBuf>,
 }
 
+impl RulesArgs {
+    /// Returns the name of an option that is given, if there is one.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        match self {
+            Self { mine, .. } if !mine.is_empty() => Some("--mine"),
+            Self { not_mine, .. } if !not_mine.is_empty() => Some("--not-mine"),
+            Self { rules, .. } => rules.as_ref().map(|_| "--rules"),
+        }
+    }
+}
+
 /// The code ownership rules for a report that can explain which rule decided.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OwnershipArgs {

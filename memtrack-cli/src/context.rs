@@ -1,17 +1,21 @@
 //! What a report about one file starts from: the snapshot in order of time, the requested devices and moments, and the symbols.
 
 use crate::Streams;
-use crate::args::{At, DeviceArgs, DeviceSelector, FileArgs, RulesArgs, selector_name};
+use crate::args::{
+    At, DeviceArgs, DeviceSelector, FileArgs, InputArgs, RulesArgs, SymbolsArgs, selector_name,
+};
 use crate::error::CliError;
-use crate::load::load_file;
+use crate::load::{load_file, load_with};
 use crate::ownership::{Unmatched, read_rules};
 use crate::report::mention_reordered;
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::recording::ReadReport;
 use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
+use std::path::Path;
 
 /// A snapshot, and what is requested of it.
 pub(crate) struct Context {
@@ -46,6 +50,21 @@ impl Context {
         unmatched.scan(&context.snapshot, &mut context.symbols);
         unmatched.mention(streams);
         Ok((context, read))
+    }
+
+    /// Loads one of several files, and returns it with the report of a recording's reader.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or has no such device.
+    pub(crate) fn read(
+        path: &Path,
+        input: &InputArgs,
+        symbols: &SymbolsArgs,
+        device: Option<DeviceSelector>,
+        streams: &mut Streams<'_>,
+    ) -> Result<(Self, Option<ReadReport>), CliError> {
+        let Loaded { snapshot, report, .. } = load_with(path, input, symbols, streams)?;
+        Ok((Self::of(snapshot, device, None, streams)?, report))
     }
 
     /// Sorts the events of a snapshot, warns if they were not in order, and selects the devices and moments.

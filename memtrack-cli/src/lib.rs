@@ -7,7 +7,7 @@
 //! - `verbs` has one file per verb, with its arguments, its JSON and what it does. `args` has the arguments that several verbs
 //!   share, and `answers` prints JSON and its schemas.
 //! - `context` has what a report about one file starts from; `load` reads one input, `many` many; `optrace` reads operator
-//!   traces. `ownership` reads the rules about the user's code, `scrub` makes pseudonyms, and `sizes` parses sizes.
+//!   traces, and `progress` shows how far it is. `ownership` reads the rules about the user's code, `scrub` makes pseudonyms, and `sizes` parses sizes.
 //! - `report` lays out text, `page` and `serve` make pages, `flame` and `png` pictures, and `output` writes files; `export/` has
 //!   the Python scripts for `memtrack export-script`.
 //! - `error`, `tips` and `neighbours` deal with errors and suggestions.
@@ -30,6 +30,7 @@ mod output;
 mod ownership;
 mod page;
 mod png;
+mod progress;
 mod report;
 #[cfg(unix)]
 mod run;

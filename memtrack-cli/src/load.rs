@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::args::{FileArgs, InputArgs, InputSizeArgs, SymbolsArgs};
 use crate::error::CliError;
 use crate::neighbours::{Kind, open_head, read_head, unusable_file_error};
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::progress::Progress;
 use memtrack_core::analysis::not_recorded::recording_was_off;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions, PytorchSnapshot};
@@ -16,12 +16,7 @@ use memtrack_core::snapshot::{Loaded, ProcessRow, Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// The time after which a load shows its progress.
-const PROGRESS_DELAY: Duration = Duration::from_millis(700);
 
 /// The maximum number of characters of a command line in a hint.
 const MAX_COMMAND: usize = 60;
@@ -66,27 +61,26 @@ fn read(
     streams: &mut Streams<'_>,
 ) -> Result<Loaded, CliError> {
     check_places(symbols)?;
-    let total = path.metadata().ok().filter(|_| path != Path::new("-")).map(|file| file.len());
-    let mut progress = Progress { total, start: Instant::now(), bar: None };
-    let loaded = {
+    let mut loaded = {
+        let total = path.metadata().ok().filter(|_| path != Path::new("-")).map(|file| file.len());
+        let template = match total {
+            Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",
+            None => "reading {spinner} {bytes}",
+        };
+        let mut progress = Progress::new(template, total);
         let (head, stdin) = open_head(path, &mut *streams.stdin)?;
         check_kind(path, &head)?;
         let mut report = |bytes| progress.show(bytes);
         let mut options = load_options(input).events(events);
-        // The progress bar is only for people at a terminal.
-        if std::io::stderr().is_terminal() {
+        if Progress::is_watched() {
             options = options.progress(&mut report);
         }
         let loaded = match stdin {
             Some(stdin) => Snapshot::open_stream(stdin, options),
             None => Snapshot::open(path, options),
         };
-        loaded.map_err(|error| load_error(path, &head, error))
+        loaded.map_err(|error| load_error(path, &head, error))?
     };
-    if let Some(bar) = progress.bar {
-        bar.finish_and_clear();
-    }
-    let mut loaded = loaded?;
     check_process(&loaded, path, input)?;
     if let Some(which) = loaded.report.as_ref().and_then(|report| which_process(report, input)) {
         streams.note(format_args!("memtrack: {}: {which}", display_name(path)));
@@ -279,31 +273,4 @@ pub(crate) fn load_segments(
 pub(crate) fn convert_to_pytorch(snapshot: Snapshot) -> PytorchSnapshot {
     let mut symbols = Symbolizer::of(&snapshot);
     snapshot.into_pytorch(&mut symbols)
-}
-
-/// The progress bar for a load. It is shown only if the load takes a while.
-struct Progress {
-    total: Option<u64>,
-    start: Instant,
-    bar: Option<ProgressBar>,
-}
-
-impl Progress {
-    fn show(&mut self, bytes: u64) {
-        if self.bar.is_none() && self.start.elapsed() < PROGRESS_DELAY {
-            return;
-        }
-        self.bar.get_or_insert_with(|| new_bar(self.total)).set_position(bytes);
-    }
-}
-
-/// Creates a bar for a file of `total` bytes, or a spinner if the size is unknown. Both are drawn on standard error a few times a
-/// second, and only on a terminal.
-fn new_bar(total: Option<u64>) -> ProgressBar {
-    let template = match total {
-        Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",
-        None => "reading {spinner} {bytes}",
-    };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    total.map_or_else(ProgressBar::new_spinner, ProgressBar::new).with_style(style)
 }

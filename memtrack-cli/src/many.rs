@@ -4,27 +4,27 @@
 //! **Why the `glob` crate?** It is maintained by the rust-lang organisation (MIT or Apache-2.0), has no dependencies, and does
 //! what shell users expect of a quoted pattern. The more general `globset` and `wax` pull in `regex`.
 
+use crate::args::{PatternsArgs, RulesArgs};
 use crate::error::CliError;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::ownership::read_rules;
+use crate::progress::Progress;
+use memtrack_core::analysis::ranks::DigestOptions;
+use memtrack_core::analysis::top::By;
 use memtrack_core::snapshot::Format;
 use memtrack_core::snapshot::pytorch::{Compression, format_of};
 use memtrack_core::snapshot::recording::older_parts;
 use std::collections::HashSet;
-use std::io::IsTerminal;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// The formats of the files to select in a folder by suffix. JSON is left out, because folders often contain unrelated JSON
 /// files.
 const FORMATS: [Format; 2] = [Format::Pickle, Format::Recording];
 /// The maximum depth of nested folders. It is limited because links may form a cycle.
 const MAX_DEPTH: usize = 32;
-/// The time after which progress is shown.
-const PROGRESS_DELAY: Duration = Duration::from_millis(700);
 /// The stack size of a thread in bytes, which is the usual size for a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
@@ -153,58 +153,37 @@ pub(crate) fn read_all<T: Send>(
             let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         }
         drop(sender);
-        let mut progress = Progress::new(files.len());
-        for (at, answer) in receiver {
+        let template = "reading {wide_bar} {pos} of {len} files  {eta} left";
+        let mut progress = Progress::new(template, Some(files.len() as u64));
+        let own = std::iter::from_fn(|| claim_next(next, files).map(|(at, file)| (at, read(file))));
+        for (done, (at, answer)) in (1..).zip(receiver.into_iter().chain(own)) {
             answers[at] = Some(answer);
-            progress.file_done();
+            if Progress::is_watched() {
+                progress.show(done);
+            }
         }
-        while let Some((at, file)) = claim_next(next, files) {
-            answers[at] = Some(read(file));
-            progress.file_done();
-        }
-        progress.finish();
     });
     answers.into_iter().flatten().collect()
+}
+
+/// Returns the options for reducing each of many files to its sums.
+pub(crate) fn digest_options(
+    by: By,
+    per: Option<&str>,
+    rules: &RulesArgs,
+    patterns: &PatternsArgs,
+) -> Result<DigestOptions, CliError> {
+    let options = DigestOptions::new().by(by).rules(read_rules(rules)?).patterns(patterns.patterns());
+    Ok(match per {
+        Some(name) => options.per(name),
+        None => options,
+    })
 }
 
 /// Claims the next file that no thread has claimed yet, and returns it with its index.
 fn claim_next<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'a Path)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     files.get(at).map(|file| (at, &**file))
-}
-
-/// The progress bar that counts files. It is shown only if reading takes a while.
-struct Progress {
-    files: usize,
-    read: usize,
-    start: Instant,
-    watched: bool,
-    bar: Option<ProgressBar>,
-}
-
-impl Progress {
-    fn new(files: usize) -> Self {
-        Self { files, read: 0, start: Instant::now(), watched: std::io::stderr().is_terminal(), bar: None }
-    }
-
-    fn file_done(&mut self) {
-        self.read += 1;
-        if !self.watched || (self.bar.is_none() && self.start.elapsed() < PROGRESS_DELAY) {
-            return;
-        }
-        let files = self.files as u64;
-        let bar = self.bar.get_or_insert_with(|| {
-            let style = ProgressStyle::with_template("reading {wide_bar} {pos} of {len} files  {eta} left");
-            ProgressBar::new(files).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
-        bar.set_position(self.read as u64);
-    }
-
-    fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 #[cfg(test)]

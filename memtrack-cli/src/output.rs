@@ -1,5 +1,6 @@
-//! Writes a command's output files and reports what was written. No file is replaced without `--force`, and none is left half written. All of a command's
-//! targets are checked before the first is written, and all are written before the first appears under its name.
+//! Writes a command's output files, and reports what was written. No file is replaced without `--force`, and none is left half
+//! written. All of a command's targets are checked before the first is written, and all are written before the first appears under
+//! its name.
 
 use crate::Streams;
 use crate::answers::Answer;
@@ -8,7 +9,7 @@ use crate::error::CliError;
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Rejects targets that exist, unless `force` is set.
@@ -29,6 +30,48 @@ pub(crate) fn check_targets<'a>(
         }
     }
     Ok(())
+}
+
+/// Rejects an output that exists, unless `force` is set or it is `-`, which is standard output.
+///
+/// # Errors
+/// Returns a usage error that names the file.
+pub(crate) fn check_output(output: &Path, force: bool) -> Result<(), CliError> {
+    check_targets(Some(output).filter(|&output| output != Path::new("-")), force)
+}
+
+/// Calls `write` with a writer for `output`, which is standard output if it is `-`.
+///
+/// # Errors
+/// Fails if the output cannot be written. In that case an existing file is left unchanged.
+pub(crate) fn write_output(
+    output: &Path,
+    streams: &mut Streams<'_>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CliError> {
+    if output != Path::new("-") {
+        return write_file(output, write);
+    }
+    write(&mut *streams.stdout).map_err(|error| match error.kind() {
+        // The format cannot hold the data.
+        io::ErrorKind::InvalidInput => CliError::output(output, error),
+        _ => error.into(),
+    })
+}
+
+/// Calls `write` with a writer for a file.
+///
+/// # Errors
+/// Fails if the file cannot be written. In that case an existing file is left unchanged.
+pub(crate) fn write_file(
+    target: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CliError> {
+    let written = ReplacingFile::create(target).and_then(|mut file| {
+        write(&mut file)?;
+        file.commit()
+    });
+    written.map_err(|error| CliError::output(target, error))
 }
 
 /// Writes `files`, each of which is a path with its content.

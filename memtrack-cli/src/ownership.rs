@@ -13,7 +13,7 @@
 //! Globs on the command line that match no frame in a file are most likely misspelt, and a warning names them.
 
 use crate::Streams;
-use crate::args::RulesArgs;
+use crate::args::{OwnershipArgs, RulesArgs};
 use crate::error::CliError;
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::ownership::{Explanation, Rules};
@@ -151,34 +151,37 @@ fn check(args: &RulesArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns explanations for the first rows that have a stack.
-pub(crate) fn explain_rows(rules: &Rules, rows: &[TopRow]) -> Vec<Explanation> {
-    let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
-    rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame))).collect()
-}
+impl OwnershipArgs {
+    /// Returns explanations for the first rows that have a stack, with `--explain`.
+    pub(crate) fn explain_rows(&self, rules: &Rules, rows: &[TopRow]) -> Option<Vec<Explanation>> {
+        let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
+        let explain = |row: &TopRow| rules.explain(row.stack.iter().map(|line| &line.frame));
+        self.explain.then(|| rows.map(explain).collect())
+    }
 
-/// Prints why the first rows are attributed to their lines.
-pub(crate) fn print_explained(
-    rules: &Rules,
-    rows: &[TopRow],
-    layout: Layout,
-    streams: &mut Streams<'_>,
-) -> Result<(), CliError> {
-    let mut none = true;
-    for explained in explain_rows(rules, rows) {
-        none = false;
-        writeln!(streams.stdout, "\nOwners of frames: {}", explained.named)?;
-        for line in explained.lines(layout.width.map(|width| width.saturating_sub(2))) {
-            writeln!(streams.stdout, "  {line}")?;
+    /// Prints why the first rows are attributed to their lines, with `--explain`.
+    pub(crate) fn print_explained(
+        &self,
+        rules: &Rules,
+        rows: &[TopRow],
+        layout: Layout,
+        streams: &mut Streams<'_>,
+    ) -> Result<(), CliError> {
+        let Some(explained) = self.explain_rows(rules, rows) else { return Ok(()) };
+        for explained in &explained {
+            writeln!(streams.stdout, "\nOwners of frames: {}", explained.named)?;
+            for line in explained.lines(layout.width.map(|width| width.saturating_sub(2))) {
+                writeln!(streams.stdout, "  {line}")?;
+            }
         }
+        if explained.is_empty() {
+            writeln!(
+                streams.stdout,
+                "\nNo row has a stack whose frames could be explained; see --by line or stack."
+            )?;
+        }
+        Ok(())
     }
-    if none {
-        writeln!(
-            streams.stdout,
-            "\nNo row has a stack whose frames could be explained; see --by line or stack."
-        )?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use crate::answers::Answer;
 use crate::args::{FileArgs, InputArgs, ScrubArgs, WrittenArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{convert_to_pytorch, load_file};
-use crate::output::{WrittenAnswer, check_targets};
+use crate::output::{WrittenAnswer, check_output, write_output};
 use crate::{Streams, scrub};
 use clap::Args;
-use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::page::Page;
 use memtrack_core::profile::reading::inferred;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
@@ -33,15 +32,6 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 pub(crate) struct PageArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    #[command(flatten)]
-    pub(crate) target: PageTarget,
-    #[command(flatten)]
-    pub(crate) scrub: ScrubArgs,
-}
-
-/// The page to write.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct PageTarget {
     /// The page to write; `-` is standard output
     #[arg(short, long, value_name = "FILE.html", default_value = "output.html")]
     pub(crate) output: PathBuf,
@@ -50,6 +40,8 @@ pub(crate) struct PageTarget {
     /// Replace the page if it exists
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
 }
 
 /// The maximum number of processes that a page shows in addition to the program that was run.
@@ -62,31 +54,11 @@ pub(crate) fn write_page(
     streams: &mut Streams<'_>,
     with_view: impl FnOnce(Page) -> Page,
 ) -> Result<Exit, CliError> {
-    let output = &args.target.output;
-    let to_stdout = output == Path::new("-");
-    if !to_stdout {
-        check_targets([output.as_path()], args.target.force)?;
-    }
+    check_output(&args.output, args.force)?;
     let page = with_view(load_page(args, streams)?);
-    if to_stdout {
-        page.write(BufWriter::new(&mut *streams.stdout))?;
-        answer.report_written(output, "html", args.target.written, streams)?;
-        return Ok(Exit::Success);
-    }
-    save(&page, output)?;
-    answer.report_written(output, "html", args.target.written, streams)?;
+    write_output(&args.output, streams, |out| page.write(BufWriter::with_capacity(1 << 18, out)))?;
+    answer.report_written(&args.output, "html", args.written, streams)?;
     Ok(Exit::Success)
-}
-
-/// Writes a page to a file.
-///
-/// # Errors
-/// Fails if the file cannot be written, in which case an existing file is left unchanged.
-pub(crate) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
-    let failed = |error| CliError::output(target, error);
-    let mut file = ReplacingFile::create(target).map_err(failed)?;
-    page.write(BufWriter::with_capacity(1 << 18, &mut file)).map_err(failed)?;
-    file.commit().map_err(failed)
 }
 
 /// Reads the file and returns its page. The page of a run also shows the run's other processes, each with its own

@@ -16,6 +16,12 @@ pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
 
+/// Returns the pseudonym generator that `args` request, if any, for a report about the intervals called `per`: it keeps their name,
+/// by which they are found.
+pub(crate) fn from_args_keeping(args: &ScrubArgs, per: Option<&str>) -> Option<Scrub> {
+    from_args(args).map(|scrub| per.into_iter().fold(scrub, Scrub::keep))
+}
+
 /// Scrubs a snapshot, if requested, and reports how secure the pseudonyms are.
 pub(crate) fn scrub_snapshot(snapshot: Snapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> Snapshot {
     let mut pseudonyms = from_args(args);

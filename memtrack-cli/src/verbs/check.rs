@@ -58,16 +58,14 @@ pub(super) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     if let Some(base) = &args.against {
         check_inputs(base, &args.file.path)?;
     }
-    let load = |path: &Path, input: &InputArgs, streams: &mut Streams<'_>| {
-        let Loaded { snapshot, report, .. } = load_with(path, input, &args.file.symbols, streams)?;
-        Ok::<_, CliError>((Context::of(snapshot, None, None, streams)?, report))
-    };
-    let (mut context, report) = load(&args.file.path, &args.file.input, streams)?;
+    let (file, symbols) = (&args.file, &args.file.symbols);
+    let (mut context, report) = Context::read(&file.path, &file.input, symbols, None, streams)?;
     let against = match args.against.as_deref() {
         None => None,
         Some(path) => {
             // In the baseline, read the process with the same command line as the one read from the file.
-            let (mut base, _) = load(path, &args.file.input.matching(report.as_ref()), streams)?;
+            let input = file.input.matching(report.as_ref());
+            let (mut base, _) = Context::read(path, &input, symbols, None, streams)?;
             let mut options = ReduceOptions { by: None, at: DiffAt::Peak, rules: &rules, stacks: false };
             let (base, _) = options.reduce(path, &mut base, streams)?;
             options.by = Some(base.by);

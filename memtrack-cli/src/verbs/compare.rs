@@ -1,5 +1,6 @@
 //! `memtrack compare`: the segments that only one of two snapshots has.
 
+use super::diff::check_inputs;
 use super::prelude::*;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
@@ -72,9 +73,7 @@ const MAX_LISTED: usize = 20;
 /// prints the figure's data.
 pub(super) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let flame = &args.flame;
-    if args.before == Path::new("-") && args.after == Path::new("-") {
-        return Err(CliError::Usage("only one of the two can be standard input".into()));
-    }
+    check_inputs(&args.before, &args.after)?;
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }

@@ -4,7 +4,6 @@ use super::prelude::*;
 use memtrack_core::exports::{EXPORTS, Export, ExportOptions, Target, target_named, target_of};
 use memtrack_core::snapshot::pytorch::Compression;
 use memtrack_core::snapshot::{Format, SnapshotFiles};
-use std::io::{self, Write};
 
 /// Formats the examples and the list of the registry's export formats.
 fn format_convert_help() -> String {
@@ -78,10 +77,7 @@ pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("convert", 1);
 pub(super) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (target, compression) = requested_target(args)?;
     check_fits(args, target)?;
-    let to_stdout = args.output == Path::new("-");
-    if !to_stdout {
-        check_targets([args.output.as_path()], args.force)?;
-    }
+    check_output(&args.output, args.force)?;
     let loaded = load_with(&args.file, &args.input, &args.symbols, streams)?;
     let snapshot = scrub::scrub_snapshot(loaded.snapshot, &args.scrub, streams);
     let (snapshot, mut symbols, export_options) = match target {
@@ -98,36 +94,26 @@ pub(super) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
             (snapshot, symbols, None)
         }
     };
-    let mut write = |output: &mut dyn Write| match (target, &export_options) {
+    write_output(&args.output, streams, |output| match (target, &export_options) {
         (Target::Export(export), Some(options)) => {
             export.write(&snapshot, &mut symbols, options, output, compression)
         }
         (Target::Snapshot(format), _) => snapshot.write_as(output, format, compression, &mut symbols),
         (Target::Export(_), None) => unreachable!("an export has options"),
-    };
-    if to_stdout {
-        write(&mut *streams.stdout).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => CliError::output(&args.output, error),
-            _ => error.into(),
-        })?;
-    } else {
-        let written = ReplacingFile::create(&args.output).and_then(|mut file| {
-            write(&mut file)?;
-            file.commit()
-        });
-        written.map_err(|error| CliError::output(&args.output, error))?;
-    }
+    })?;
     ANSWER.report_written(&args.output, &target.suffix(compression), args.written, streams)?;
     match target {
         Target::Export(_) => {
             if snapshot.has_samples() {
-                streams.note(format_args!("memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \
-                     their error)"));
+                streams.note(format_args!(
+                    "memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` \
+                     reports their error)"
+                ));
             }
             mention_missing(&symbols, streams);
         }
         Target::Snapshot(Format::Recording) => {}
-        Target::Snapshot(_) if to_stdout => {}
+        Target::Snapshot(_) if args.output == Path::new("-") => {}
         Target::Snapshot(_) => mention_samples(&snapshot, streams),
     }
     Ok(Exit::Success)
@@ -162,10 +148,9 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
             target.name()
         )));
     }
-    let given = [("--device", args.device.device.is_some()), ("--mine", !args.rules.mine.is_empty())];
-    let more = [("--not-mine", !args.rules.not_mine.is_empty()), ("--rules", args.rules.rules.is_some())];
-    match (target, given.into_iter().chain(more).find(|(_, given)| *given)) {
-        (Target::Snapshot(_), Some((option, _))) => Err(CliError::Usage(format!(
+    let given = args.device.device.map(|_| "--device").or_else(|| args.rules.given());
+    match (target, given) {
+        (Target::Snapshot(_), Some(option)) => Err(CliError::Usage(format!(
             "{option}: a {} file holds a whole snapshot; leave it out",
             target.name()
         ))),

@@ -2,13 +2,12 @@
 
 use super::prelude::*;
 use crate::load::load_on_thread;
-use crate::many::{expand, read_all};
+use crate::many::{digest_options, expand, read_all};
 use crate::scrub::mention_key;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};
 use memtrack_core::dataset::{WriteError, WriteOptions, rank_contents, rank_folder, write_rank};
-use memtrack_core::scrub::Scrub;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZero;
@@ -140,12 +139,9 @@ pub(super) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     if args.rank.is_some() && files.len() > 1 {
         return Err(CliError::Usage("--rank is for one file: each rank has its own".into()));
     }
-    let shared = SharedState {
-        args,
-        options: digest_options(args)?,
-        alone: files.len() == 1,
-        claimed: Mutex::default(),
-    };
+    let options = digest_options(args.by, args.per.as_deref(), &args.rules, &args.patterns)?;
+    let options = options.bins(args.bins as usize);
+    let shared = SharedState { args, options, alone: files.len() == 1, claimed: Mutex::default() };
     let mut all: Vec<ExportResult> = read_all(&files, args.jobs, |file| export(file, &shared));
     if shared.alone && all.first().is_some_and(Result::is_err) {
         return all.remove(0).map(|_| Exit::Success);
@@ -154,7 +150,6 @@ pub(super) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
     let mut exit = Exit::Success;
     mention_key(&args.scrub, streams);
-    // Ignore failures to print these hints, because the files are complete without them.
     for (file, result) in files.iter().zip(all) {
         match result {
             Ok((rank, warnings)) => {
@@ -198,16 +193,6 @@ fn check_args(args: &ExportArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn digest_options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
-    let options =
-        DigestOptions::new().by(args.by).rules(read_rules(&args.rules)?).patterns(args.patterns.patterns());
-    let options = options.bins(args.bins as usize);
-    Ok(match &args.per {
-        Some(name) => options.per(name),
-        None => options,
-    })
-}
-
 /// Exports one file.
 fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     let args = shared.args;
@@ -223,9 +208,7 @@ fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     }
     // Determine the rank before names are replaced with pseudonyms, because it may be part of a name.
     let mut name = RankName::of(&loaded.snapshot, &absolute_path(file));
-    // Steps are found by the name in `--per`, so keep that name.
-    let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    let mut pseudonyms = scrub::from_args(&args.scrub).map(keeping);
+    let mut pseudonyms = scrub::from_args_keeping(&args.scrub, args.per.as_deref());
     loaded.snapshot = scrub::scrub_snapshot_with(loaded.snapshot, pseudonyms.as_mut());
     let mut hidden = |path: &Path| match &mut pseudonyms {
         Some(scrub) => scrub.file(path),

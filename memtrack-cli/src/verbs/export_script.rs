@@ -54,13 +54,8 @@ const CYCLES_SCRIPT: &str = include_str!("../export/cycles.py");
 pub(super) fn run(args: &ExportScriptArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let script = if args.cycles { CYCLES_SCRIPT } else { OPERATOR_TRACE_SCRIPT };
     let target = args.output.as_deref().unwrap_or(Path::new("-"));
-    match Some(target).filter(|&target| target != Path::new("-")) {
-        None => streams.stdout.write_all(script.as_bytes())?,
-        Some(target) => {
-            check_targets([target], args.force)?;
-            write_files(&[(target.to_owned(), script.into())])?;
-        }
-    }
+    check_output(target, args.force)?;
+    write_output(target, streams, |out| out.write_all(script.as_bytes()))?;
     ANSWER.report_written(target, "py", args.written, streams)?;
     Ok(Exit::Success)
 }

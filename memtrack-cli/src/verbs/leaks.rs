@@ -9,7 +9,6 @@ use memtrack_core::analysis::leaks::{
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::cycles::{Findings, Graph, json, text};
-use memtrack_core::snapshot::recording::ReadReport;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
@@ -205,24 +204,14 @@ fn read_patterns(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// Reads a file, and returns it with the report of a recording's reader.
-fn read(
-    path: &Path,
-    args: &LeaksArgs,
-    input: &InputArgs,
-    streams: &mut Streams<'_>,
-) -> Result<(Context, Option<ReadReport>), CliError> {
-    let Loaded { snapshot, report, .. } = load_with(path, input, &args.symbols, streams)?;
-    Ok((Context::of(snapshot, args.device.device, None, streams)?, report))
-}
-
 fn find_leaks_in_file(
     path: &Path,
     args: &LeaksArgs,
     options: &LeakOptions,
     streams: &mut Streams<'_>,
 ) -> Result<LeakReport, CliError> {
-    let (Context { snapshot, devices, mut symbols, .. }, _) = read(path, args, &args.input, streams)?;
+    let (context, _) = Context::read(path, &args.input, &args.symbols, args.device.device, streams)?;
+    let Context { snapshot, devices, mut symbols, .. } = context;
     let mut unmatched = Unmatched::new(&args.rules);
     unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
@@ -245,7 +234,8 @@ fn find_leaks_in_files(
     let mut unmatched = Unmatched::new(&args.rules);
     let mut input = args.input.clone();
     for path in files {
-        let (Context { snapshot, devices, mut symbols, .. }, report) = read(path, args, &input, streams)?;
+        let (context, report) = Context::read(path, &input, &args.symbols, args.device.device, streams)?;
+        let Context { snapshot, devices, mut symbols, .. } = context;
         if snaps.is_empty() {
             input = input.matching(report.as_ref());
         }

@@ -40,19 +40,6 @@ pub(crate) struct MemoryArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-impl MemoryArgs {
-    /// Returns the name of a given option that is valid only with `--at`, if there is one.
-    pub(crate) fn moment_option(&self) -> Option<&'static str> {
-        let given = [
-            ("--device", self.device.device.is_some()),
-            ("--mine", !self.rules.mine.is_empty()),
-            ("--not-mine", !self.rules.not_mine.is_empty()),
-            ("--rules", self.rules.rules.is_some()),
-        ];
-        given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
-    }
-}
-
 /// The JSON output.
 pub(super) const ANSWER: Answer<MemoryAnswer> = Answer::new("memory", 3);
 
@@ -67,7 +54,9 @@ pub(crate) struct MemoryAnswer {
 
 /// Draws the segments, as PyTorch does, or the memory that was live at a moment.
 pub(super) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    match (args.at, args.moment_option()) {
+    // These options are valid only with `--at`.
+    let given = args.device.device.map(|_| "--device").or_else(|| args.rules.given());
+    match (args.at, given) {
         (Some(at), _) => draw_moment(args, at, streams),
         (None, Some(option)) => Err(CliError::Usage(format!(
             "{option} needs a moment: add --at peak, end, oom or an event's number"

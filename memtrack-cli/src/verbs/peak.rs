@@ -75,8 +75,7 @@ pub(super) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if args.format.json {
         let answer = |device: &AtPeak| {
             let mut answer = device.answer();
-            let explained = || explain_rows(&rules, &device.live.rows);
-            answer.live.explained = args.ownership.explain.then(explained);
+            answer.live.explained = args.ownership.explain_rows(&rules, &device.live.rows);
             answer
         };
         let devices = devices.iter().map(answer).collect();
@@ -85,10 +84,8 @@ pub(super) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     }
     let texts: Vec<String> = devices.iter().map(|device| device.to_text(layout(args.text))).collect();
     print_devices(&texts, streams)?;
-    if args.ownership.explain {
-        for device in &devices {
-            print_explained(&rules, &device.live.rows, layout(args.text), streams)?;
-        }
+    for device in &devices {
+        args.ownership.print_explained(&rules, &device.live.rows, layout(args.text), streams)?;
     }
     Ok(Exit::Success)
 }

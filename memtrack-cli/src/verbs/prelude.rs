@@ -9,8 +9,10 @@ pub(super) use crate::flame;
 pub(super) use crate::load::{check_places, convert_to_pytorch, load_pytorch, load_segments, load_with};
 pub(super) use crate::neighbours::{Kind, open_head, read_head, unusable_file_error};
 pub(super) use crate::optrace::{self, OptraceArgs};
-pub(super) use crate::output::{WrittenAnswer, check_targets, mention_written, write_files};
-pub(super) use crate::ownership::{Unmatched, explain_rows, print_explained, read_rules};
+pub(super) use crate::output::{
+    WrittenAnswer, check_output, check_targets, mention_written, write_files, write_output,
+};
+pub(super) use crate::ownership::{Unmatched, read_rules};
 pub(super) use crate::report::{
     layout, mention_inconsistencies, mention_samples, print_devices, report_error,
 };

@@ -3,17 +3,18 @@
 use super::prelude::*;
 use super::ranks_pages::{RankPages, check_page};
 use crate::load::load_on_thread;
-use crate::many::{expand, read_all};
-use crate::page::{page_name, page_with_categories, save};
+use crate::many::{digest_options, expand, read_all};
+use crate::output::write_file;
+use crate::page::{page_name, page_with_categories};
 use crate::scrub::mention_key;
 use memtrack_core::analysis::ranks::heat::MAX_COLUMNS;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks, RanksAnswer};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::page::ranks::html;
-use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::SnapshotFiles;
 use std::collections::HashMap;
+use std::io::BufWriter;
 use std::num::NonZero;
 
 /// Compare the ranks of a job: which holds more than the others, why, and how far they drift apart from step to step
@@ -108,7 +109,9 @@ struct RankResult {
 /// Reads the files, compares them, prints the report, and writes the requested pages.
 pub(super) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_places(&args.symbols)?;
-    let options = digest_options(args)?;
+    let options = digest_options(args.by, args.per.as_deref(), &args.rules, &args.patterns)?;
+    // Only the page shows memory over time.
+    let options = options.bins(if args.output.is_some() { MAX_COLUMNS } else { 1 });
     check_page(args)?;
     let files = expand(&args.files, args.recursive)?;
     let shared = SharedState { args, options, pages: RankPages::plan(args, &files)? };
@@ -145,7 +148,7 @@ pub(super) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Usage(format!("--per {name}: no interval has this name in any of the files")));
     }
     let links: Vec<Option<String>> = ranks.ranks.iter().map(|rank| links.remove(&rank.file)).collect();
-    let ranks = match pseudonyms(args) {
+    let ranks = match scrub::from_args_keeping(&args.scrub, args.per.as_deref()) {
         Some(mut scrub) => ranks.renamed(|name| scrub.file(Path::new(name))),
         None => ranks,
     };
@@ -174,24 +177,6 @@ pub(super) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     failed.map_or(Ok(Exit::Success), Err)
 }
 
-fn digest_options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
-    let options =
-        DigestOptions::new().by(args.by).rules(read_rules(&args.rules)?).patterns(args.patterns.patterns());
-    // Only the page shows memory over time.
-    let options = options.bins(if args.output.is_some() { MAX_COLUMNS } else { 1 });
-    Ok(match &args.per {
-        Some(name) => options.per(name),
-        None => options,
-    })
-}
-
-/// Returns the pseudonym generator, if pseudonyms are requested. It keeps the name in `--per`, because steps are found
-/// by that name.
-fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
-    let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    scrub::from_args(&args.scrub).map(keeping)
-}
-
 /// Reads a file, reduces it to a digest, and writes the rank's page if requested.
 fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     let args = shared.args;
@@ -208,7 +193,10 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     }
     // Determine the rank before names are replaced with pseudonyms, because it may be part of a name.
     let rank = RankName::of(&loaded.snapshot, file);
-    let snapshot = scrub::scrub_snapshot_with(loaded.snapshot, pseudonyms(args).as_mut());
+    let snapshot = scrub::scrub_snapshot_with(
+        loaded.snapshot,
+        scrub::from_args_keeping(&args.scrub, args.per.as_deref()).as_mut(),
+    );
     let page = shared.pages.page_of(file);
     if args.by == By::Category || page.is_some() {
         memtrack_core::profile::recorded::categories(&snapshot);
@@ -224,7 +212,8 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
             &scrub::scrub_name(page_name(file), &args.scrub),
         );
         shared.pages.make_folder()?;
-        save(&page, target).map(|()| link.to_owned())
+        write_file(target, |out| page.write(BufWriter::with_capacity(1 << 18, out)))?;
+        Ok(link.to_owned())
     });
     Ok(RankResult { digest, warnings, page })
 }

@@ -1,6 +1,7 @@
 //! `memtrack simulate`: runs a workload on a model of PyTorch's allocator.
 
 use super::prelude::*;
+use crate::output::write_file;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
 use std::fs::File;
 
@@ -48,13 +49,7 @@ pub(super) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
     }
     match &args.output {
         None => simulate(&workload, &mut streams.stdout)?,
-        Some(path) => {
-            let written = ReplacingFile::create(path).and_then(|mut file| {
-                simulate(&workload, &mut file)?;
-                file.commit()
-            });
-            written.map_err(|error| CliError::output(path, error))?;
-        }
+        Some(path) => write_file(path, |mut out| simulate(&workload, &mut out))?,
     }
     if args.written.json {
         let target = args.output.as_deref().unwrap_or(Path::new("-"));

@@ -76,8 +76,7 @@ pub(super) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if args.format.json {
         let answer = |device: &DeviceSummary| {
             let mut answer = device.answer();
-            let explained = || explain_rows(&rules, &device.peak.live.rows);
-            answer.explained = args.ownership.explain.then(explained);
+            answer.explained = args.ownership.explain_rows(&rules, &device.peak.live.rows);
             answer
         };
         let devices = devices.iter().map(answer).collect();
@@ -92,10 +91,8 @@ pub(super) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
         writeln!(streams.stdout, "Process: {line}\n")?;
     }
     print_devices(&devices, streams)?;
-    if args.ownership.explain {
-        for device in &devices {
-            print_explained(&rules, &device.peak.live.rows, Layout::default(), streams)?;
-        }
+    for device in &devices {
+        args.ownership.print_explained(&rules, &device.peak.live.rows, Layout::default(), streams)?;
     }
     Ok(Exit::Success)
 }

@@ -56,34 +56,23 @@ enum Form {
     Pickle,
 }
 
-impl Form {
-    /// Returns the suffix of files in this form.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Coalesced => "json",
-            Self::Raw => "raw.json",
-            Self::Svg => "svg",
-            Self::Png => "png",
-            Self::Page => "html",
-            Self::Pickle => "pickle",
-        }
-    }
-}
+/// The formats with their suffixes, and whether they may be compressed.
+const FORMS: [(&str, Form, bool); 6] = [
+    ("raw.json", Form::Raw, true),
+    ("json", Form::Coalesced, true),
+    ("svg", Form::Svg, false),
+    ("png", Form::Png, false),
+    ("html", Form::Page, false),
+    ("pickle", Form::Pickle, true),
+];
 
-/// Returns the form selected by the suffix of the output's name, and whether the file is compressed.
-fn output_form(output: &Path) -> Result<(Form, bool), CliError> {
+/// Returns the format selected by the suffix of the output's name, that suffix, and whether the file is compressed.
+fn output_form(output: &Path) -> Result<(Form, &'static str, bool), CliError> {
     let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let forms = [
-        (".raw.json", Form::Raw, true),
-        (".json", Form::Coalesced, true),
-        (".svg", Form::Svg, false),
-        (".png", Form::Png, false),
-        (".html", Form::Page, false),
-        (".pickle", Form::Pickle, true),
-    ];
-    let found = forms.into_iter().find_map(|(suffix, form, may_be_packed)| {
+    let found = FORMS.into_iter().find_map(|(suffix, form, may_be_packed)| {
         let plain = name.strip_suffix(".gz").filter(|_| may_be_packed);
-        plain.unwrap_or(&name).ends_with(suffix).then_some((form, plain.is_some()))
+        let is_named = plain.unwrap_or(&name).strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.'));
+        is_named.then_some((form, suffix, plain.is_some()))
     });
     found.ok_or_else(|| {
         CliError::Usage(format!(
@@ -96,10 +85,9 @@ fn output_form(output: &Path) -> Result<(Form, bool), CliError> {
 /// Analyses the trace and writes the output.
 pub(super) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let to_stdout = args.output == Path::new("-");
-    let (form, packed) = if to_stdout { (Form::Coalesced, false) } else { output_form(&args.output)? };
-    if !to_stdout {
-        check_targets([args.output.as_path()], args.force)?;
-    }
+    let (form, suffix, packed) =
+        if to_stdout { (Form::Coalesced, "json", false) } else { output_form(&args.output)? };
+    check_output(&args.output, args.force)?;
     let mut source = optrace::load(&args.trace, streams)?;
     if let Some(scrub) = scrub::from_args(&args.scrub) {
         scrub.times(&mut source.read.trace);
@@ -131,45 +119,34 @@ pub(super) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         };
         scrub::scrub_pytorch(snapshot, &args.scrub, streams)
     };
-    let mut content = match form {
-        Form::Coalesced => {
-            let mut json = Vec::new();
-            CoalescedTimeline::of(&profile, device).write(&mut json)?;
-            json
+    let mut content = Vec::new();
+    match form {
+        Form::Coalesced => CoalescedTimeline::of(&profile, device).write(&mut content)?,
+        Form::Raw => write_raw(&profile, device, &mut content)?,
+        Form::Svg => content.extend(figure::svg(&profile, device, reserved).map_err(drawn)?.into_bytes()),
+        Form::Png => {
+            content = png::render_image(figure::WIDTH, figure::HEIGHT, |root, scale| {
+                figure::draw(&profile, device, reserved, root, scale).map_err(|error| error.to_string())
+            })
+            .map_err(drawn)?;
         }
-        Form::Raw => {
-            let mut json = Vec::new();
-            write_raw(&profile, device, &mut json)?;
-            json
-        }
-        Form::Svg => figure::svg(&profile, device, reserved).map_err(drawn)?.into_bytes(),
-        Form::Png => png::render_image(figure::WIDTH, figure::HEIGHT, |root, scale| {
-            figure::draw(&profile, device, reserved, root, scale).map_err(|error| error.to_string())
-        })
-        .map_err(drawn)?,
         Form::Page => {
-            let mut page = Vec::new();
-            Page::of(&in_pytorch_form(streams), &scrub::scrub_name(page_name(&args.trace.path), &args.scrub))
-                .showing(View::Categories)
-                .write(&mut page)?;
-            page
+            let name = scrub::scrub_name(page_name(&args.trace.path), &args.scrub);
+            Page::of(&in_pytorch_form(streams), &name).showing(View::Categories).write(&mut content)?;
         }
-        Form::Pickle => pytorch::write(&in_pytorch_form(streams), Vec::new(), Encoding::Pickle)?,
-    };
-    let mut name = form.name().to_owned();
+        Form::Pickle => content = pytorch::write(&in_pytorch_form(streams), content, Encoding::Pickle)?,
+    }
     if to_stdout {
         content.push(b'\n');
-        streams.stdout.write_all(&content)?;
-        ANSWER.report_written(&args.output, &name, args.written, streams)?;
-        return Ok(Exit::Success);
     }
-    let failed = |error| CliError::output(&args.output, error);
+    let mut name = suffix.to_owned();
     if packed {
+        let failed = |error| CliError::output(&args.output, error);
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
         content = gzip.write_all(&content).and_then(|()| gzip.finish()).map_err(failed)?;
         name += ".gz";
     }
-    write_files(&[(args.output.clone(), content)])?;
+    write_output(&args.output, streams, |out| out.write_all(&content))?;
     ANSWER.report_written(&args.output, &name, args.written, streams)?;
     Ok(Exit::Success)
 }

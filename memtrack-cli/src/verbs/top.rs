@@ -90,7 +90,7 @@ pub(super) fn run(args: &TopArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     if args.format.json {
         let answer = |report: &TopReport| {
             let mut answer = report.answer();
-            answer.explained = args.ownership.explain.then(|| explain_rows(&rules, &report.rows));
+            answer.explained = args.ownership.explain_rows(&rules, &report.rows);
             answer
         };
         let devices = reports.iter().map(answer).collect();
@@ -102,9 +102,7 @@ pub(super) fn run(args: &TopArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         for (place, report) in reports.iter().enumerate() {
             let between = if place > 0 { "\n" } else { "" };
             write!(streams.stdout, "{between}{}", report.to_text(layout(args.text)))?;
-            if args.ownership.explain {
-                print_explained(&rules, &report.rows, layout(args.text), streams)?;
-            }
+            args.ownership.print_explained(&rules, &report.rows, layout(args.text), streams)?;
         }
         let process = ProcessMemory::of(&snapshot).filter(|_| args.device.device.is_none());
         if let Some(line) = process.as_ref().and_then(ProcessMemory::to_line) {

@@ -82,17 +82,18 @@ pub(crate) struct OperatorGrowthAnswer {
 
 /// Loads the statistics, writes the requested figures, and prints the summary.
 pub(super) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let figures = args.output.as_deref().map(FigureFiles::from_output).transpose()?;
-    if let Some(figures) = &figures {
-        check_targets(figures.targets(), args.force)?;
-    }
+    let figures = args.output.as_deref().map(figure_files).transpose()?.unwrap_or_default();
+    check_targets(figures.iter().map(|(target, _)| &**target), args.force)?;
     let stats = load(&args.stats, streams)?;
     let summary = stats.summary(args.top).map_err(|error| CliError::input(&args.stats, error))?;
-    if let Some(figures) = &figures {
-        write_files(&figures.render(&stats)?)?;
-        for target in figures.targets() {
-            mention_written(target, streams);
-        }
+    let mut files = Vec::new();
+    for (target, draw) in &figures {
+        let content = draw(&stats).map_err(|error| CliError::output(target, error))?;
+        files.push((target.clone(), content));
+    }
+    write_files(&files)?;
+    for (target, _) in &files {
+        mention_written(target, streams);
     }
     if args.format.json {
         ANSWER.print(&TrackerAnswer::of(&summary), streams)?;
@@ -112,69 +113,32 @@ fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError
     stats.map_err(|error| unusable_file_error(path, &head, &[Kind::Statistics], error))
 }
 
-/// The kinds of figure files, which are distinguished by suffix.
-#[derive(Clone, Copy, Debug)]
-enum FigureKind {
-    Html,
-    Svg,
-    Png,
-}
+/// Draws a figure, and returns the content of its file.
+type Draw = Box<dyn Fn(&TrackerStats) -> Result<Vec<u8>, FigureError>>;
 
-/// The files that a tracker's figures are written to.
-#[derive(Debug)]
-struct FigureFiles {
-    kind: FigureKind,
-    /// One file for an HTML page, otherwise one for each of [`Figure::EACH`].
-    targets: Vec<PathBuf>,
-}
-
-impl FigureFiles {
-    /// Returns the files for the output name `output`.
-    ///
-    /// # Errors
-    /// Returns a usage error if the suffix of `output` is unknown.
-    fn from_output(output: &Path) -> Result<Self, CliError> {
-        let suffix = output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
-        let kind = match suffix.as_deref() {
-            Some("html") => FigureKind::Html,
-            Some("svg") => FigureKind::Svg,
-            Some("png") => FigureKind::Png,
-            _ => {
-                return Err(CliError::Usage(format!(
-                    "{}: unknown kind of figure; end the name in .html, .svg or .png",
-                    output.display()
-                )));
-            }
+/// Returns the files for the output name `output`, and how each is drawn: one HTML page, or one file for each of
+/// [`Figure::EACH`]. memtrack-core draws SVG and HTML; PNG is drawn here, because it needs a font.
+///
+/// # Errors
+/// Returns a usage error if the suffix of `output` is unknown.
+fn figure_files(output: &Path) -> Result<Vec<(PathBuf, Draw)>, CliError> {
+    let suffix = output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
+    let each = |draw: fn(&TrackerStats, Figure) -> Result<Vec<u8>, FigureError>| {
+        let file = |figure: Figure| -> (PathBuf, Draw) {
+            (figure.path(output), Box::new(move |stats| draw(stats, figure)))
         };
-        let targets = match kind {
-            FigureKind::Html => vec![output.to_owned()],
-            FigureKind::Svg | FigureKind::Png => {
-                Figure::EACH.iter().map(|figure| figure.path(output)).collect()
-            }
-        };
-        Ok(Self { kind, targets })
-    }
-
-    /// Returns the paths of the files to write.
-    fn targets(&self) -> impl Iterator<Item = &Path> {
-        self.targets.iter().map(PathBuf::as_path)
-    }
-
-    /// Draws the figures and returns the path and content of each file.
-    ///
-    /// # Errors
-    /// Fails if a figure cannot be drawn.
-    fn render(&self, stats: &TrackerStats) -> Result<Vec<(PathBuf, Vec<u8>)>, CliError> {
-        let figures = self.targets.iter().zip(Figure::EACH);
-        let files = figures.map(|(target, figure)| {
-            let content = match self.kind {
-                FigureKind::Html => render_html(stats).map(String::into_bytes),
-                FigureKind::Svg => render_svg(stats, figure).map(String::into_bytes),
-                FigureKind::Png => png::render(stats, figure),
-            };
-            let content = content.map_err(|error: FigureError| CliError::output(target, error))?;
-            Ok((target.clone(), content))
-        });
-        files.collect()
+        Ok(Figure::EACH.into_iter().map(file).collect())
+    };
+    match suffix.as_deref() {
+        Some("html") => {
+            let draw: Draw = Box::new(|stats| render_html(stats).map(String::into_bytes));
+            Ok(vec![(output.to_owned(), draw)])
+        }
+        Some("svg") => each(|stats, figure| render_svg(stats, figure).map(String::into_bytes)),
+        Some("png") => each(png::render),
+        _ => Err(CliError::Usage(format!(
+            "{}: unknown kind of figure; end the name in .html, .svg or .png",
+            output.display()
+        ))),
     }
 }
