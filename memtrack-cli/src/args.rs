@@ -129,12 +129,20 @@ pub(crate) fn parse_device(text: &str) -> Result<DeviceSelector, String> {
     number.map(DeviceSelector::Ordinal).map_err(|_| "write a device's number, host, mapped or pinned".into())
 }
 
+/// Returns a parser for the names of `values`, each of which has a name, its help and its meaning.
+pub(crate) fn named<T: Clone + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let names = values.each_ref().map(|(name, about, _)| PossibleValue::new(*name).help(*about));
+    PossibleValuesParser::new(names).map(move |name| {
+        let found = values.iter().find(|(known, _, _)| *known == name);
+        found.expect("the parser accepts only these names").2.clone()
+    })
+}
+
 /// Returns a parser for the names of the groupings.
 pub(crate) fn by_parser() -> impl TypedValueParser<Value = By> {
-    let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
-    // The parser accepts only these names, so the search always finds one.
-    PossibleValuesParser::new(names)
-        .map(|name| By::ALL.into_iter().find(|by| by.name() == name).unwrap_or(By::Stack))
+    named(By::ALL.map(|by| (by.name(), by.about(), by)))
 }
 
 /// A moment on the command line.

@@ -1,18 +1,16 @@
 //! Suggestions for an invalid command line.
 
 use crate::neighbours::{Kind, read_head};
-use crate::verbs::Cli;
-use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::path::Path;
 
-/// The verbs that take several files, and how each uses them.
-const VERBS_WITH_SEVERAL_FILES: [(&str, &str); 4] = [
-    ("diff", "memtrack diff BEFORE AFTER shows what changed between two files"),
-    ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),
-    ("ranks", "memtrack ranks FILE... compares the ranks of a job"),
-    ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
+/// How the verbs that take several files use them.
+const USES_OF_SEVERAL_FILES: [&str; 4] = [
+    "memtrack diff BEFORE AFTER shows what changed between two files",
+    "memtrack leaks FILE... takes several snapshots of one process, in order",
+    "memtrack ranks FILE... compares the ranks of a job",
+    "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share",
 ];
 
 /// Adds suggestions to clap's message if a second file was given to a verb that takes one, or a file in place of a
@@ -46,9 +44,7 @@ fn suggest_for_second_file(argument: &str) -> Vec<String> {
     if argument.starts_with('-') || !Path::new(argument).exists() {
         return Vec::new();
     }
-    let command = Cli::command();
-    let there = VERBS_WITH_SEVERAL_FILES.iter().filter(|(verb, _)| command.find_subcommand(verb).is_some());
-    there.map(|(_, tip)| (*tip).to_owned()).collect()
+    USES_OF_SEVERAL_FILES.map(str::to_owned).into()
 }
 
 /// Suggests a verb for a file that was given without one.

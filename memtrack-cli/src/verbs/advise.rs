@@ -30,7 +30,6 @@ pub(crate) struct AdviseArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<AdviceAnswer> = Answer::new("advise", 2);
 
 /// Analyses the trace and prints the findings.

@@ -67,7 +67,6 @@ fn parse_moment(text: &str) -> Result<AtMoment, String> {
         .ok_or_else(|| "expected peak, end, or a time with its unit, such as 12.5ms".into())
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<CategoriesAnswer> = Answer::new("categories", 3);
 
 /// The categories of memory.

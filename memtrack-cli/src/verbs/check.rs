@@ -49,7 +49,6 @@ pub(crate) struct CheckArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<FoundAnswer> = Answer::new("check", 3);
 
 /// Loads the snapshot, compares it with the limits, and prints which limits it exceeds.

@@ -34,7 +34,6 @@ pub(crate) struct CompareArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<CompareAnswer> = Answer::new("compare", 2);
 
 /// The segments that two snapshots do not share.

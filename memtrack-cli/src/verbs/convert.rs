@@ -70,7 +70,6 @@ pub(crate) struct ConvertArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("convert", 1);
 
 /// Loads the snapshot and writes it in the format selected by `--to` or by the output's suffix.

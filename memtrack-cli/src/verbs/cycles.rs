@@ -45,7 +45,6 @@ pub(crate) struct CyclesArgs {
     pub(crate) max_input: u64,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<CyclesAnswer> = Answer::new("cycles", 1);
 
 /// The unpacked size of a compressed graph may be at most this many times its stored size, plus [`UNPACK_ALLOWANCE`].

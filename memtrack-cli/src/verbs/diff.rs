@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::flame::folded_text;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{Diff, DiffAnswer, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::snapshot::recording::ReadReport;
@@ -34,10 +33,15 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// How to group memory [default: line if BEFORE has stacks, else operator]
-    #[arg(long, value_parser = by_parser())]
+    #[arg(long, value_parser = named(DiffBy::ALL.map(|by| (by.name(), by.about(), by))))]
     pub(crate) by: Option<DiffBy>,
     /// Which blocks to compare
-    #[arg(long, value_name = "MOMENT", value_parser = at_parser(), default_value = DiffAt::Peak.name())]
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        value_parser = named(DiffAt::ALL.map(|at| (at.name(), at.about(), at))),
+        default_value = DiffAt::Peak.name()
+    )]
     pub(crate) at: DiffAt,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
@@ -61,22 +65,6 @@ pub(crate) struct DiffArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Returns a parser for the names of the groupings.
-fn by_parser() -> impl TypedValueParser<Value = DiffBy> {
-    let names = DiffBy::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
-    // The parser accepts only these names, so the search always finds one.
-    PossibleValuesParser::new(names)
-        .map(|name| DiffBy::ALL.into_iter().find(|by| by.name() == name).unwrap_or(DiffBy::Line))
-}
-
-/// Returns a parser for the names of the blocks to compare.
-fn at_parser() -> impl TypedValueParser<Value = DiffAt> {
-    let names = DiffAt::ALL.map(|at| PossibleValue::new(at.name()).help(at.about()));
-    PossibleValuesParser::new(names)
-        .map(|name| DiffAt::ALL.into_iter().find(|at| at.name() == name).unwrap_or_default())
-}
-
-/// The JSON output.
 pub(super) const ANSWER: Answer<FilesDiffAnswer> = Answer::new("diff", 2);
 
 /// The changes between two files.

@@ -78,7 +78,6 @@ pub(crate) struct ExportArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<ExportAnswer> = Answer::new("export", 1);
 
 /// A data set that ranks were written to.

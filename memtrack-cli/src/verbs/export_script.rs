@@ -43,7 +43,6 @@ pub(crate) struct ExportScriptArgs {
     pub(crate) force: bool,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("export-script", 1);
 
 // The scripts are written in Python so that they can inspect the profiler and garbage collector of the program they run in.

@@ -18,7 +18,6 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<GpusAnswer> = Answer::new("gpus", 1);
 
 /// Queries the driver and NVML, and prints the results. Failed queries are reported on standard error.

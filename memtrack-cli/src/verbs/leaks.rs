@@ -78,7 +78,6 @@ fn parse_periods(text: &str) -> Result<usize, String> {
     periods.ok_or_else(|| format!("expected a whole number from {MIN_PERIODS} to {MAX_PERIODS}"))
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<LeaksAnswer> = Answer::new("leaks", 3);
 
 /// The findings of `memtrack leaks`.

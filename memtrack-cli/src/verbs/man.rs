@@ -44,9 +44,9 @@ pub(super) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     Ok(Exit::Success)
 }
 
-/// Returns whether a verb has a page. Verbs missing from this build are hidden and have none.
+/// Returns whether a verb has a page.
 fn has_page(verb: &Command) -> bool {
-    verb.get_name() != "help" && !verb.is_hide_set()
+    verb.get_name() != "help"
 }
 
 /// Returns the name of a command's page, such as `memtrack-top` for `memtrack top`.

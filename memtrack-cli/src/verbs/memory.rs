@@ -40,7 +40,6 @@ pub(crate) struct MemoryArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<MemoryAnswer> = Answer::new("memory", 3);
 
 /// The contents of the segments, or with `--at` the memory live at a moment.

@@ -28,7 +28,6 @@ pub(crate) struct ModulesArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<ModulesAnswer> = Answer::new("modules", 2);
 
 /// Analyses the trace and prints the memory of its modules.

@@ -43,7 +43,6 @@ pub(crate) enum PeakOf {
     Reserved,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<PeakAnswer> = Answer::new("peak", 3);
 
 /// The memory that was live at the peak of each device.

@@ -37,7 +37,6 @@ pub(crate) struct ProcessesArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<ProcessesAnswer> = Answer::new("processes", 1);
 
 /// Reads the recording and prints its processes.

@@ -12,7 +12,6 @@ pub(crate) struct ProfilePlotArgs {
     pub(crate) page: PageArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("profile-plot", 1);
 
 /// Writes the page for `memtrack profile-plot`, which shows each category's memory over time. PyTorch's command of that

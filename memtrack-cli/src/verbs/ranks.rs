@@ -83,7 +83,6 @@ pub(crate) struct RanksArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<RanksAnswer> = Answer::new("ranks", 3);
 
 /// The maximum number of warnings to print individually.

@@ -36,7 +36,6 @@ pub(crate) struct ReplayArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<DevicesReplayAnswer> = Answer::new("replay", 1);
 
 /// The replays of each device's requests with other allocator settings.

@@ -125,7 +125,6 @@ pub(crate) enum SnapshotOn {
     Signal,
 }
 
-/// The JSON output.
 pub(crate) const ANSWER: Answer<RunAnswer> = Answer::new("run", 2);
 
 /// The exit status of a program, and the recording of its process and its child processes.

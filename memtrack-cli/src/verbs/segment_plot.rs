@@ -12,7 +12,6 @@ pub(crate) struct SegmentPlotArgs {
     pub(crate) page: PageArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("segment-plot", 1);
 
 /// Writes the page for `memtrack segment-plot`.

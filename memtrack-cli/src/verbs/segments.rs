@@ -24,7 +24,6 @@ pub(crate) struct SegmentsArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<UsageRowsAnswer> = Answer::new("segments", 2);
 
 /// The contents of the segments.

@@ -37,7 +37,6 @@ pub(crate) struct SimulateArgs {
     pub(crate) input: InputSizeArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("simulate", 1);
 
 /// Reads the workload, runs it, and writes the results.

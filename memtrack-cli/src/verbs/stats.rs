@@ -18,7 +18,6 @@ pub(crate) struct StatsArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<StatsAnswer> = Answer::new("stats", 1);
 
 /// Loads the snapshot and prints the statistics.

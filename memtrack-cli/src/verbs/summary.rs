@@ -30,7 +30,6 @@ pub(crate) struct SummaryArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<SummaryAnswer> = Answer::new("summary", 3);
 
 /// The memory of each device.

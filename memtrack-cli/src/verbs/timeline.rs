@@ -42,7 +42,6 @@ pub(crate) struct TimelineArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("timeline", 1);
 
 /// An output format.

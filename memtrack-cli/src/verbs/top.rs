@@ -57,7 +57,6 @@ pub(crate) struct TopArgs {
     pub(crate) patterns: PatternsArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<TopAnswer> = Answer::new("top", 3);
 
 /// The ranking of allocations, or of the memory live at a moment.

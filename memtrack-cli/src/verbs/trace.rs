@@ -19,7 +19,6 @@ pub(crate) struct TraceArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<TraceAnswer> = Answer::new("trace", 1);
 
 /// Loads the snapshot and prints the events.

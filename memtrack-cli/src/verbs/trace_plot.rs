@@ -18,7 +18,6 @@ pub(crate) struct TracePlotArgs {
     pub(crate) filter_freed: bool,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("trace-plot", 1);
 
 /// Writes the page for `memtrack trace-plot`, which has the same options as PyTorch's command of that name.

@@ -34,7 +34,6 @@ pub(crate) struct TrackerArgs {
     pub(crate) force: bool,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<TrackerAnswer> = Answer::new("tracker", 1);
 
 /// The operators during which memory grew most.

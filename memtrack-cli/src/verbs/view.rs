@@ -22,8 +22,8 @@ pub(crate) struct ViewArgs {
     #[command(flatten)]
     pub(crate) page: PageArgs,
     /// What the page shows first
-    #[arg(long, value_enum, value_name = "VIEW", default_value = "timeline")]
-    pub(crate) show: Shown,
+    #[arg(long, value_parser = named(VIEWS), value_name = "VIEW", default_value = "timeline")]
+    pub(crate) show: View,
     /// Write nothing; serve the page on a loopback address, for files too big for one page
     #[arg(long, conflicts_with_all = ["output", "force", "json"])]
     pub(crate) serve: bool,
@@ -32,48 +32,25 @@ pub(crate) struct ViewArgs {
     pub(crate) port: u16,
 }
 
-/// The JSON output.
 pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("view", 1);
 
-/// The views of a page.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Shown {
-    /// What was allocated over time, stacked
-    Timeline,
-    /// The same by category: parameters, activations, gradients …
-    Categories,
-    /// What was allocated over time, with an envelope for each private pool
-    Pools,
-    /// The allocator's events, with the segments and blocks at any of them
-    State,
-    /// Segments over time, stacked
-    Segments,
-    /// What is live, as a flame graph
-    Flame,
-    /// The allocator's settings
-    Settings,
-}
-
-impl From<Shown> for View {
-    fn from(shown: Shown) -> Self {
-        match shown {
-            Shown::Timeline => Self::Timeline,
-            Shown::Categories => Self::Categories,
-            Shown::Pools => Self::Pools,
-            Shown::State => Self::State,
-            Shown::Segments => Self::Segments,
-            Shown::Flame => Self::Flame,
-            Shown::Settings => Self::Settings,
-        }
-    }
-}
+/// The names of the views, their help, and the views.
+const VIEWS: [(&str, &str, View); 7] = [
+    ("timeline", "What was allocated over time, stacked", View::Timeline),
+    ("categories", "The same by category: parameters, activations, gradients …", View::Categories),
+    ("pools", "What was allocated over time, with an envelope for each private pool", View::Pools),
+    ("state", "The allocator's events, with the segments and blocks at any of them", View::State),
+    ("segments", "Segments over time, stacked", View::Segments),
+    ("flame", "What is live, as a flame graph", View::Flame),
+    ("settings", "The allocator's settings", View::Settings),
+];
 
 /// Writes the page for `memtrack view`, or serves it until the process is stopped.
 pub(super) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if !args.serve {
-        return write_page(&args.page, ANSWER, streams, |page| page.showing(args.show.into()));
+        return write_page(&args.page, ANSWER, streams, |page| page.showing(args.show));
     }
-    let page = load_page(&args.page, streams)?.showing(args.show.into());
+    let page = load_page(&args.page, streams)?.showing(args.show);
     let server = Server::new(page, args.port)?;
     writeln!(streams.stdout, "{}", server.url())?;
     streams.stdout.flush()?;

@@ -62,7 +62,7 @@ fn published_fields_change_only_with_the_version() {
         let changed: Vec<&str> =
             lines.iter().map(String::as_str).filter(|line| !published.contains(line)).collect();
         if published.lines().next() == Some(name) {
-            wrong.push(format!("{verb}: raise the version (memtrack-cli/src/answers/mod.rs): {changed:?}"));
+            wrong.push(format!("{verb}: raise the version (ANSWER in memtrack-cli/src/verbs): {changed:?}"));
         } else if updates {
             fs::write(&file, lines.join("\n") + "\n").unwrap();
         } else {
