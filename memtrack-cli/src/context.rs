@@ -7,7 +7,6 @@ use crate::args::{
 use crate::error::CliError;
 use crate::load::{load_file, load_with};
 use crate::ownership::{Unmatched, read_rules};
-use crate::report::mention_reordered;
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::analysis::units::printable;
@@ -90,6 +89,14 @@ impl Context {
         }
         let symbols = Symbolizer::of(&snapshot);
         Ok(Self { snapshot, devices, moments, symbols })
+    }
+}
+
+/// Warns on standard error about the devices whose events had to be sorted by time.
+fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
+    for device in devices {
+        streams.note(format_args!("memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
+             they are read, and numbered, in order of time"));
     }
 }
 

@@ -1,20 +1,23 @@
-//! Output code shared by the reports: the terminal's width, JSON, and warnings on standard error.
+//! Output code shared by the reports: the terminal's width, and warnings on standard error.
 
 use crate::Streams;
 use crate::args::TextArgs;
 use crate::error::CliError;
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::units::printable;
-use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::Inconsistencies;
 use std::io;
 use std::path::Path;
 
-/// Returns the layout of a report: the number of frames, and the width according to `COLUMNS`, the terminal or, failing both, a
-/// default.
+/// Returns the layout of a report: the number of frames, and the width.
 pub(crate) fn layout(text: TextArgs) -> Layout {
-    Layout::new().width((!text.wide).then(memtrack_core::__report_width)).frames(text.frames)
+    Layout::new().width(width(text.wide)).frames(text.frames)
+}
+
+/// Returns the width of a report according to `COLUMNS`, the terminal or, failing both, a default; `None` with `--wide`.
+pub(crate) fn width(wide: bool) -> Option<usize> {
+    (!wide).then(memtrack_core::__report_width)
 }
 
 /// Prints a report for each device, separated by blank lines, or a message if there is no device.
@@ -30,14 +33,6 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
         write!(streams.stdout, "{between}{device}")?;
     }
     Ok(())
-}
-
-/// Warns on standard error about the devices whose events had to be sorted by time.
-pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
-    for device in devices {
-        streams.note(format_args!("memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
-             they are read, and numbered, in order of time"));
-    }
 }
 
 /// Warns on standard error about the inconsistencies in a file.

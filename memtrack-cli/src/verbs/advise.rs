@@ -48,7 +48,7 @@ pub(super) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     if args.format.json {
         ANSWER.print(&advice.answer(rows), streams)?;
     } else {
-        let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
+        let width = width(args.wide);
         streams.stdout.write_all(advice.to_text(rows, width).as_bytes())?;
     }
     Ok(Exit::Success)

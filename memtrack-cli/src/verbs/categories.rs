@@ -131,7 +131,7 @@ fn print_trace_categories(
         let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];
         ANSWER.print(&CategoriesAnswer { devices }, streams)?;
     } else {
-        let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
+        let width = width(args.wide);
         streams.stdout.write_all(report.to_text(args.rows.limit(), width).as_bytes())?;
     }
     Ok(Exit::Success)

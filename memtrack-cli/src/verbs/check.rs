@@ -64,13 +64,15 @@ pub(super) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         Some(path) => {
             // In the baseline, read the process with the same command line as the one read from the file.
             let input = file.input.matching(report.as_ref());
-            let (mut base, _) = Context::read(path, &input, symbols, None, streams)?;
             let mut options = ReduceOptions { by: None, at: DiffAt::Peak, rules: &rules, stacks: false };
-            let (base, _) = options.reduce(path, &mut base, streams)?;
+            let (base, _) = {
+                let (mut base, _) = Context::read(path, &input, symbols, None, streams)?;
+                options.reduce(path, &mut base, streams)?
+            };
             options.by = Some(base.by);
-            let (now, _) = options.reduce(&args.file.path, &mut context, streams)?;
+            let (now, _) = options.reduce(&file.path, &mut context, streams)?;
             let diff = Diff::of(&base, &now, usize::MAX);
-            check_common(&diff, [path, &args.file.path], [&base, &now])?;
+            check_common(&diff, [path, &file.path], [&base, &now])?;
             Some(PeakComparison::of(&diff, args.tolerance))
         }
     };

@@ -42,7 +42,7 @@ pub(super) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if args.format.json {
         ANSWER.print(&report.answer(args.depth.unwrap_or(u32::MAX)), streams)?;
     } else {
-        let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
+        let width = width(args.wide);
         streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;
     }
     Ok(Exit::Success)

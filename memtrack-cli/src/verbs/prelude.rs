@@ -14,7 +14,7 @@ pub(super) use crate::output::{
 };
 pub(super) use crate::ownership::{Unmatched, read_rules};
 pub(super) use crate::report::{
-    layout, mention_inconsistencies, mention_samples, print_devices, report_error,
+    layout, mention_inconsistencies, mention_samples, print_devices, report_error, width,
 };
 pub(super) use crate::scrub;
 pub(super) use crate::sizes::{parse_bytes, parse_share};

@@ -46,7 +46,7 @@ pub(super) fn run(args: &ProcessesArgs, streams: &mut Streams<'_>) -> Result<Exi
     if args.format.json {
         ANSWER.print(&processes.answer(), streams)?;
     } else {
-        let layout = Layout::new().width((!args.wide).then(memtrack_core::__report_width));
+        let layout = Layout::new().width(width(args.wide));
         write!(streams.stdout, "{}", processes.to_text(layout, args.rows.limit()))?;
     }
     Ok(Exit::Success)

@@ -155,7 +155,7 @@ pub(super) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     if args.format.json {
         ANSWER.print(&ranks.answer(), streams)?;
     } else {
-        let width = (!args.wide).then(memtrack_core::__report_width);
+        let width = width(args.wide);
         write!(streams.stdout, "{}", ranks.to_text(width, args.rows.limit()))?;
     }
     if !ranks.unread.is_empty() {
