@@ -189,6 +189,6 @@ mod tests {
         let schema = TOP.schema();
         assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)));
         assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/3".into()));
-        assert_eq!(schema.pointer("/$defs/RowAnswer/additionalProperties"), Some(&Value::Bool(false)));
+        assert_eq!(schema.pointer("/$defs/TopRow/additionalProperties"), Some(&Value::Bool(false)));
     }
 }

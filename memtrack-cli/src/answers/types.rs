@@ -1,13 +1,13 @@
 //! The JSON output types that only the command has. Those from memtrack-core are re-exported.
 
-use memtrack_core::analysis::at_peak::AtPeakAnswer;
+use memtrack_core::analysis::at_peak::AtPeak;
 use memtrack_core::analysis::diff::DiffAnswer;
 use memtrack_core::analysis::holds::WhoHolds;
 use memtrack_core::analysis::leaks;
 use memtrack_core::analysis::live_flame::FlameDevice;
 use memtrack_core::analysis::process_memory::ProcessMemoryAnswer;
 use memtrack_core::analysis::summary::DeviceSummaryAnswer;
-use memtrack_core::analysis::top::RankingAnswer;
+use memtrack_core::analysis::top::TopReport;
 use memtrack_core::answer::WideAnswer;
 use memtrack_core::profile::reading::CategoryReading;
 use memtrack_core::profile::report::TracedCategoriesAnswer;
@@ -112,7 +112,7 @@ pub(crate) struct DiffFileAnswer {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PeakAnswer {
     /// The devices, each with the memory that was live at its peak.
-    pub(crate) devices: Vec<AtPeakAnswer>,
+    pub(crate) devices: Vec<AtPeak>,
 }
 
 /// The replays of each device's requests with other allocator settings.
@@ -169,7 +169,7 @@ pub(crate) struct TopAnswer {
     /// Whether the file is complete; false for a recording that was cut off.
     pub(crate) complete: bool,
     /// The devices, each with its ranking.
-    pub(crate) devices: Vec<RankingAnswer>,
+    pub(crate) devices: Vec<TopReport>,
 }
 
 /// The operators during which memory grew most.

@@ -36,13 +36,9 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         devices.retain(|device| !device.is_empty());
     }
     if args.format.json {
-        let answer = |device: &AtPeak| {
-            let mut answer = device.answer();
-            let explained = || explain_rows(&rules, &device.live.rows);
-            answer.live.explained = args.ownership.explain.then(explained);
-            answer
-        };
-        let devices = devices.iter().map(answer).collect();
+        for live in devices.iter_mut().map(|device| &mut device.live).filter(|_| args.ownership.explain) {
+            live.explained = Some(explain_rows(&rules, &live.rows));
+        }
         answers::PEAK.print(&PeakAnswer { devices }, streams)?;
         return Ok(Exit::Success);
     }

@@ -40,13 +40,10 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     if args.format.json {
-        let answer = |report: &TopReport| {
-            let mut answer = report.answer();
-            answer.explained = args.ownership.explain.then(|| explain_rows(&rules, &report.rows));
-            answer
-        };
-        let devices = reports.iter().map(answer).collect();
-        answers::TOP.print(&TopAnswer { complete, devices }, streams)?;
+        for report in reports.iter_mut().filter(|_| args.ownership.explain) {
+            report.explained = Some(explain_rows(&rules, &report.rows));
+        }
+        answers::TOP.print(&TopAnswer { complete, devices: reports }, streams)?;
     } else {
         if reports.is_empty() {
             writeln!(streams.stdout, "The recording holds no events.")?;

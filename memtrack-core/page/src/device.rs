@@ -54,7 +54,7 @@ pub(crate) fn build_page(
         DeviceKind::Device => (0, 0),
         DeviceKind::Host | DeviceKind::Mapped => {
             let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
-            (1, summary.map_or(0, |summary| summary.peak.requested_bytes))
+            (1, summary.map_or(0, |summary| summary.peak.highest.requested_bytes))
         }
         DeviceKind::Pinned => (2, 0),
     };

@@ -272,7 +272,7 @@ impl Advice {
         let part = |row: &memtrack_report::top::TopRow| PeakPart {
             name: row.name.clone(),
             bytes: row.allocated_bytes,
-            error: row.errors.allocated_bytes,
+            error: row.allocated_error,
             share: row.share.min(1.0),
         };
         self.largest = at_peak.rows.iter().take(Self::MAX_LARGEST).map(part).collect();
