@@ -1,25 +1,46 @@
 //! Reads snapshots. A machine for pickle or JSON produces cells and folds dictionaries into tables as it goes, and
-//! [`finish`] makes the snapshot from them. Memory is bounded by the size of the file, and nothing in a file is ever
-//! executed.
+//! [`finish`](fn@finish) makes the snapshot from them. Memory is bounded by the size of the file, and nothing in a file
+//! is ever executed.
+//!
+//! The modules in the order in which to read them; each imports only modules above it:
+//!
+//! 1. `cell`: the values while a file is being read, in eight bytes each. `heap`: what does not fit into a cell, and the
+//!    memo of a pickle.
+//! 2. `tables`: the tables of records. Its [`TableBuilder`] owns the heap. `fold` turns dictionaries into rows and lists of
+//!    frames into stacks as soon as they are complete. `values` converts what has no column.
+//! 3. `runs` and `stencils`: the fast path, which recognises stacks and events by the bytes that encode them.
+//! 4. `cost`: the limits on input and memory. `machine`: the pickle machine with the instructions of events.
+//!    `instructions`: all others. `json`: the other reader, which needs neither memo nor fast path.
+//! 5. `snapshot` makes the snapshot from the tables once `finish` has walked through the root value.
 
-mod fast;
+mod cell;
+mod cost;
 mod finish;
 mod fold;
+mod heap;
+mod instructions;
+mod json;
 mod machine;
+mod runs;
+mod snapshot;
+mod stencils;
+mod tables;
+mod values;
+
 #[cfg(test)]
 mod tests;
 
 use crate::pickle::source::Source;
 use crate::pickle::{PickleError, PickleErrorKind};
 use crate::{Format, JsonError, LoadError};
-use finish::finisher::{Refusal, finish};
-use fold::rows::TableBuilder;
-use machine::core::Machine;
-use machine::json::JsonReader;
-use machine::watch::CostMonitor;
+use cost::CostMonitor;
+use finish::{Refusal, finish};
+use json::JsonReader;
+use machine::Machine;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 use std::io::Read;
+use tables::TableBuilder;
 
 /// Reads a snapshot's pickle. `stored` is the number of bytes that `reader` has read from the file. Without `events`,
 /// events are recognised but not kept.
@@ -38,8 +59,7 @@ pub(crate) fn read_pickle(
         .run(&mut source)
         .map_err(|error| load_error(error, Format::Pickle, &machine.builder, failed))?;
     let offset = source.offset();
-    let Machine { heap, builder, .. } = machine;
-    finish(heap, builder, root).map_err(|refusal| match refusal {
+    finish(machine.builder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,
     })
@@ -73,8 +93,7 @@ pub(crate) fn read_json(
     let failed = |(offset, kind)| LoadError::Json(JsonError { offset, kind });
     let root = json.run().map_err(|error| load_error(error, Format::Json, &json.builder, failed))?;
     let offset = json.offset();
-    let JsonReader { heap, builder, .. } = json;
-    finish(heap, builder, root).map_err(|refusal| match refusal {
+    finish(json.builder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,
     })

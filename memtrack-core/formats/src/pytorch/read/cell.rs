@@ -1,8 +1,10 @@
 //! The values that the reader works with. They take eight bytes each, so that the memo and the stack stay small even
 //! for large files. Numbers and short tuples are stored in the cell itself, and other data is in the
-//! [`crate::pytorch::read::machine::heap::Heap`].
+//! [`Heap`](super::heap::Heap).
 
 use memtrack_model::event::StackId;
+use memtrack_model::snapshot::StringId;
+use memtrack_model::snapshot::pytorch::Key;
 
 /// A value while a file is being read, consisting of a tag and 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +67,24 @@ impl Cell {
     #[inline]
     pub(crate) const fn row(self) -> usize {
         self.payload() as usize
+    }
+
+    /// Returns the string that is the name of a key.
+    #[inline]
+    pub(crate) fn key(key: Key) -> Self {
+        Self::new(STR, key.id().0.into())
+    }
+
+    /// Returns the id of a string, or `None` for other values.
+    #[inline]
+    pub(crate) fn as_string(self) -> Option<StringId> {
+        (self.tag() == STR).then(|| StringId(self.payload() as u32))
+    }
+
+    /// Returns the key whose name a string is, or `None` for other values.
+    #[inline]
+    pub(crate) fn as_key(self) -> Option<Key> {
+        self.as_string().and_then(Key::of)
     }
 
     /// Returns the form of a list of frames that has not been used yet.
