@@ -1,11 +1,8 @@
 //! Decodes tokens, which are instructions along with the operands that directly follow them. The encoding of operands
-//! is confined to this module; readers of pickles get tokens from a [`Source`](super::source::Source) or a slice of
-//! bytes.
+//! is confined to this module; the machine and its fast path get tokens from a slice of bytes.
 //!
-//! **Why does one decoder suffice for both machines and the fast path?** A token has at most ten bytes. If fewer than
-//! ten are left, the token is decoded from a copy padded with zeros, so the end of the window does not need a second
-//! decoder. Only the use of the tokens differs: one machine makes a document within small limits, and the other folds
-//! cells into tables.
+//! **Why does one decoder suffice for both?** A token has at most ten bytes. If fewer than ten are left, the token is
+//! decoded from a copy padded with zeros, so the end of the window does not need a second decoder.
 
 use super::opcode as op;
 

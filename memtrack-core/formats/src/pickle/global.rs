@@ -4,9 +4,9 @@
 use super::error::PickleErrorKind;
 use std::fmt;
 
-/// A Python class that a caller may allow in a pickle.
+/// A Python class that may occur in a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Global {
+pub(crate) enum Global {
     /// `collections.defaultdict`, which is read as a dictionary.
     DefaultDict,
     /// `collections.OrderedDict`, which is read as a dictionary.
@@ -16,6 +16,9 @@ pub enum Global {
 }
 
 impl Global {
+    /// All classes, by their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::DefaultDict, Self::OrderedDict, Self::Int];
+
     /// Returns the class that Python would find under `name` in `module`.
     pub(crate) fn find(module: &[u8], name: &[u8]) -> Option<Self> {
         match (module, name) {
@@ -27,7 +30,7 @@ impl Global {
         }
     }
 
-    /// Returns the error for a class that is unknown or not allowed.
+    /// Returns the error for a class that is unknown.
     pub(crate) fn refused_error(module: &[u8], name: &[u8]) -> PickleErrorKind {
         PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) }
     }

@@ -2,6 +2,7 @@
 //! for large files. Numbers and short tuples are stored in the cell itself, and other data is in the
 //! [`Heap`](super::heap::Heap).
 
+use crate::pickle::Global;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
@@ -67,6 +68,28 @@ impl Cell {
     #[inline]
     pub(crate) const fn row(self) -> usize {
         self.payload() as usize
+    }
+
+    /// Returns the value that stands for a class.
+    pub(crate) const fn global(global: Global) -> Self {
+        Self::new(GLOBAL, global as u64)
+    }
+
+    /// Returns the name of the value's type for use in messages.
+    pub(crate) fn type_name(self) -> &'static str {
+        match self.tag() {
+            NONE => "None",
+            TRUE | FALSE => "a boolean",
+            INT | WIDE | BIG => "an integer",
+            FLOAT => "a float",
+            STR => "a string",
+            BYTES => "bytes",
+            PAIR | TUPLE => "a tuple",
+            LIST => "a list",
+            DICT => "a dictionary",
+            SET | FROZENSET => "a set",
+            _ => "a class",
+        }
     }
 
     /// Returns the string that is the name of a key.

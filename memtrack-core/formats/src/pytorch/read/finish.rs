@@ -50,11 +50,7 @@ impl Finisher {
             return Ok(());
         }
         if root.tag() != cell::DICT {
-            return Err(shape_error(
-                "the top level",
-                self.type_name(root),
-                "a dictionary or a list of segments",
-            ));
+            return Err(shape_error("the top level", root.type_name(), "a dictionary or a list of segments"));
         }
         let items = remove_duplicates(self.builder.heap.body(root));
         let pairs = items.as_chunks::<2>().0;
@@ -141,7 +137,7 @@ impl Finisher {
     fn convert_to_list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
         match self.builder.as_list(list)? {
             Some(list) => Ok(list),
-            None => Err(shape_error(path, self.type_name(list), "a list")),
+            None => Err(shape_error(path, list.type_name(), "a list")),
         }
     }
 
@@ -165,7 +161,7 @@ impl Finisher {
         for (index, segment) in self.list_items(list, path)?.into_iter().enumerate() {
             if !self.builder.heap.is_plain_dictionary(segment) {
                 let path = format!("{path}[{index}]");
-                return Err(shape_error(&path, self.type_name(segment), "the dictionary of a segment"));
+                return Err(shape_error(&path, segment.type_name(), "the dictionary of a segment"));
             }
             let items = self.builder.heap.body(segment).to_vec();
             let row = self.builder.add_record(Table::Segments, &items)?;
@@ -219,7 +215,7 @@ impl Finisher {
                 let found = if event.tag() == cell::DICT {
                     "a dictionary without `action`"
                 } else {
-                    self.type_name(event)
+                    event.type_name()
                 };
                 return Err(shape_error(&format!("{path}[{index}]"), found, "an event"));
             }
@@ -230,22 +226,6 @@ impl Finisher {
             }
         }
         Ok(())
-    }
-
-    fn type_name(&self, value: Cell) -> &'static str {
-        match value.tag() {
-            cell::NONE => "None",
-            cell::TRUE | cell::FALSE => "a boolean",
-            cell::INT | cell::WIDE | cell::BIG => "an integer",
-            cell::FLOAT => "a float",
-            cell::STR => "a string",
-            cell::BYTES => "bytes",
-            cell::PAIR | cell::TUPLE => "a tuple",
-            cell::LIST => "a list",
-            cell::DICT => "a dictionary",
-            cell::SET | cell::FROZENSET => "a set",
-            _ => "a class",
-        }
     }
 }
 

@@ -36,7 +36,7 @@ impl TableBuilder {
     /// nor a frame.
     #[inline]
     pub(crate) fn fold_dictionary(&mut self, items: &[Cell]) -> Result<Option<Cell>, PickleErrorKind> {
-        if items.len() > 2 * MAX_ENTRIES {
+        if items.len() > 2 * MAX_ENTRIES || self.keeps_dictionaries {
             return Ok(None);
         }
         if let Some(shape) = self.tables[Table::Events as usize].last_shape(items, NOT_FOLDED)

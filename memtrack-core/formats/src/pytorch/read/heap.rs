@@ -154,6 +154,29 @@ impl Heap {
         &self.items[start as usize..(start + length) as usize]
     }
 
+    /// Returns the items of a container. A dictionary's keys and values alternate.
+    pub(crate) fn children(&self, value: Cell) -> &[Cell] {
+        match value.tag() {
+            cell::TUPLE => self.tuple_items(value),
+            cell::LIST | cell::DICT | cell::SET | cell::FROZENSET => self.body(value),
+            _ => &[],
+        }
+    }
+
+    /// Returns a container's number, which is below [`Self::container_count`], or `None` for other values.
+    pub(crate) fn container_number(&self, value: Cell) -> Option<usize> {
+        match value.tag() {
+            cell::TUPLE => Some(value.row()),
+            cell::LIST | cell::DICT | cell::SET | cell::FROZENSET => Some(self.tuples.len() + value.row()),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of tuples, lists, dictionaries and sets.
+    pub(crate) fn container_count(&self) -> usize {
+        self.tuples.len() + self.containers.len()
+    }
+
     /// Returns an integer as a column stores it, or `None` if a column cannot represent the value exactly.
     #[inline]
     pub(crate) fn as_unsigned(&self, value: Cell) -> Option<u64> {

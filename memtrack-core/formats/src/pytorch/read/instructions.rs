@@ -163,20 +163,19 @@ impl Machine<'_> {
         if class.tag() != cell::GLOBAL {
             return Err(PickleErrorKind::RefusedCall(None));
         }
-        if arguments.tag() != cell::TUPLE {
-            return Err(PickleErrorKind::WrongType("a tuple"));
-        }
-        let is_supported = match (class.payload(), self.builder.heap.tuple_items(arguments)) {
-            (0 | 1, []) => true,
-            (0, [factory]) => {
-                matches!((factory.tag(), factory.payload()), (cell::NONE, _) | (cell::GLOBAL, 2))
-            }
-            _ => false,
+        let arguments = match arguments.tag() {
+            cell::TUPLE => self.builder.heap.tuple_items(arguments),
+            // No supported call has two integers as arguments.
+            cell::PAIR => &[Cell::NONE; 2],
+            _ => return Err(PickleErrorKind::WrongType("a tuple")),
         };
-        if is_supported {
-            Ok(self.builder.heap.add_container(cell::DICT))
-        } else {
-            Err(PickleErrorKind::RefusedCall(None))
+        const INT: Cell = Cell::global(Global::Int);
+        let global = Global::ALL[class.row()];
+        match (global, arguments) {
+            (Global::DefaultDict | Global::OrderedDict, []) | (Global::DefaultDict, [Cell::NONE | INT]) => {
+                Ok(self.builder.heap.add_container(cell::DICT))
+            }
+            _ => Err(PickleErrorKind::RefusedCall(Some(global))),
         }
     }
 
@@ -233,11 +232,7 @@ impl Machine<'_> {
 
     /// Returns the class `module.name` if it is allowed in plain data.
     fn find_class(module: &[u8], name: &[u8]) -> Result<Cell> {
-        match Global::find(module, name) {
-            Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),
-            Some(Global::OrderedDict) => Ok(Cell::new(cell::GLOBAL, 1)),
-            Some(Global::Int) => Ok(Cell::new(cell::GLOBAL, 2)),
-            None => Err(Global::refused_error(module, name)),
-        }
+        let global = Global::find(module, name).ok_or_else(|| Global::refused_error(module, name))?;
+        Ok(Cell::global(global))
     }
 }

@@ -1,4 +1,4 @@
-//! Reads snapshots. A machine for pickle or JSON produces cells and folds dictionaries into tables as it goes, and
+//! Reads snapshots, and other pickles of plain data. A machine for pickle or JSON produces cells and folds dictionaries into tables as it goes, and
 //! [`finish`](fn@finish) makes the snapshot from them. Memory is bounded by the size of the file, and nothing in a file
 //! is ever executed.
 //!
@@ -12,9 +12,11 @@
 //! 4. `cost`: the limits on input and memory. `machine`: the pickle machine with the instructions of events.
 //!    `instructions`: all others. `json`: the other reader, which needs neither memo nor fast path.
 //! 5. `snapshot` makes the snapshot from the tables once `finish` has walked through the root value.
+//! 6. [`document`] reads pickles that are not snapshots with the same machine, which then folds nothing.
 
 mod cell;
 mod cost;
+pub mod document;
 mod finish;
 mod fold;
 mod heap;

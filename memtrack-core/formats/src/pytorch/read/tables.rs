@@ -54,6 +54,8 @@ pub(crate) struct TableBuilder {
     pub(crate) repeated_blocks: u64,
     /// Whether a list may stand for a tuple, because the file is JSON, which has no tuples.
     pub(crate) lists_are_tuples: bool,
+    /// Whether no dictionary is folded, because the file is not a snapshot.
+    pub(crate) keeps_dictionaries: bool,
     /// Whether events are recognised but not kept.
     pub(crate) skips_events: bool,
     pub(crate) scratch_fields: Fields,
