@@ -6,20 +6,16 @@
 //! snapshot. It also decodes at only 40 MB/s, and can neither read nor write the `defaultdict`s in PyTorch's tracker
 //! files. Tests compare memtrack's machine with CPython instead.
 
-pub(crate) mod decode;
-pub(crate) mod emitter;
 mod error;
-mod global;
-pub(crate) mod line;
-pub(crate) mod number;
 pub(crate) mod opcode;
+pub(crate) mod operand;
 pub(crate) mod source;
-pub(crate) mod text;
 mod writer;
 
 pub use error::PickleError;
 pub(crate) use error::PickleErrorKind;
-pub(crate) use global::Global;
+pub(crate) use operand::Global;
+pub(crate) use writer::Emitter;
 pub use writer::Writer;
 
 #[cfg(test)]

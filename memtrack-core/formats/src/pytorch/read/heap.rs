@@ -3,7 +3,7 @@
 //! that a pickle refers to by number.
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::number::Integer;
+use crate::pickle::operand::Integer;
 use crate::pytorch::StringInterner;
 use crate::pytorch::read::cell::{self, Cell};
 

@@ -1,10 +1,9 @@
 //! Executes the instructions that do not occur in events, such as those for strings, the text protocols and classes.
 
-use crate::pickle::decode::RareToken;
-use crate::pickle::line::{self, LineValue};
-use crate::pickle::number::from_twos_complement;
+use crate::pickle::opcode::{self as op, RareToken};
+use crate::pickle::operand::{self, LineValue};
 use crate::pickle::source::Source;
-use crate::pickle::{Global, PickleErrorKind, opcode as op, text};
+use crate::pickle::{Global, PickleErrorKind};
 use crate::pytorch::read::cell::{self, Cell};
 use crate::pytorch::read::machine::{Machine, check_pairs};
 use std::io::Read;
@@ -71,7 +70,7 @@ impl Machine<'_> {
             op::REDUCE => self.reduce()?,
             op::DUP => self.top()?,
             op::GET => {
-                let slot = line::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
+                let slot = operand::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
                 self.recall(slot)?
             }
             _ => return self.execute_effect(source, opcode).map(|()| None),
@@ -89,7 +88,7 @@ impl Machine<'_> {
                 Ok(())
             }
             op::PUT => {
-                let slot = line::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
+                let slot = operand::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
                 self.memoize_at(slot)
             }
             op::APPENDS => {
@@ -186,18 +185,18 @@ impl Machine<'_> {
         }
         let mut bytes = Vec::new();
         source.append_to(&mut bytes, length)?;
-        Ok(self.builder.heap.add_integer(from_twos_complement(bytes)))
+        Ok(self.builder.heap.add_integer(operand::from_twos_complement(bytes)))
     }
 
     /// Reads a string of `length` bytes.
     #[inline]
     fn read_string(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
         if let Some(ready) = source.take_buffered(length) {
-            return Ok(self.builder.heap.add_string(text::validate(ready)?));
+            return Ok(self.builder.heap.add_string(operand::validate(ready)?));
         }
         self.scratch.clear();
         self.read_scratch(source, length)?;
-        Ok(self.builder.heap.add_string(text::validate(&self.scratch)?))
+        Ok(self.builder.heap.add_string(operand::validate(&self.scratch)?))
     }
 
     /// Reads `length` bytes.
@@ -222,7 +221,7 @@ impl Machine<'_> {
 
     /// Reads a value in the text protocols, where the operand is a line.
     fn read_text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
-        Ok(match line::parse_value(opcode, &source.read_line(MAX_OPERAND_BYTES)?)? {
+        Ok(match operand::parse_value(opcode, &source.read_line(MAX_OPERAND_BYTES)?)? {
             LineValue::Bool(truth) => Cell::bool(truth),
             LineValue::Integer(integer) => self.builder.heap.add_integer(integer),
             LineValue::Float(number) => self.builder.heap.add_float(number),

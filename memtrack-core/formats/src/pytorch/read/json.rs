@@ -4,7 +4,7 @@
 //! `Infinity`. In addition, errors must contain the byte offset.
 
 use crate::pickle::source::Source;
-use crate::pickle::{PickleErrorKind, number, text};
+use crate::pickle::{PickleErrorKind, operand};
 use crate::pytorch::read::cell::{self, Cell};
 use crate::pytorch::read::cost::CostMonitor;
 use crate::pytorch::read::machine::check_pairs;
@@ -242,7 +242,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         while (0xd800..0xdc00).contains(&unit) && self.peek()? == b'\\' {
             self.next = None;
             if self.peek()? != b'u' {
-                text::push_code_point(bytes, unit)?;
+                operand::push_code_point(bytes, unit)?;
                 return self.read_escape(bytes);
             }
             self.next = None;
@@ -250,11 +250,11 @@ impl<'a, R: Read> JsonReader<'a, R> {
             if (0xdc00..0xe000).contains(&second) {
                 unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
             } else {
-                text::push_code_point(bytes, unit)?;
+                operand::push_code_point(bytes, unit)?;
                 unit = second;
             }
         }
-        text::push_code_point(bytes, unit)
+        operand::push_code_point(bytes, unit)
     }
 
     /// Reads a UTF-16 code unit that consists of four hexadecimal digits.
@@ -294,9 +294,9 @@ impl<'a, R: Read> JsonReader<'a, R> {
             return Err(PickleErrorKind::Malformed("value"));
         }
         let value = if digits.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
-            self.builder.heap.add_float(number::parse_float(&digits)?)
+            self.builder.heap.add_float(operand::parse_float(&digits)?)
         } else {
-            self.builder.heap.add_integer(number::parse_integer(&digits)?)
+            self.builder.heap.add_integer(operand::parse_integer(&digits)?)
         };
         self.scratch = digits;
         Ok(value)

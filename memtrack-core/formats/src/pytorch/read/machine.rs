@@ -3,8 +3,7 @@
 //! executed here, directly from the window; [`super::instructions`] executes the others.
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::decode::{self, RareToken, Token};
-use crate::pickle::opcode as op;
+use crate::pickle::opcode::{self as op, RareToken, Token};
 use crate::pickle::source::Source;
 use crate::pytorch::read::cell::{self, Cell};
 use crate::pytorch::read::cost::CostMonitor;
@@ -112,12 +111,12 @@ impl<'a> Machine<'a> {
     fn run_burst(&mut self, ready: &[u8], next: &mut usize) -> Result<BurstEnd> {
         // The position after the last mark, unless a container has been closed since then.
         let mut marked = None;
-        let mut room = [0; decode::MAX_TOKEN_BYTES];
+        let mut room = [0; op::MAX_TOKEN_BYTES];
         loop {
-            let Some(head) = decode::pad_head(&ready[*next..], &mut room) else {
+            let Some(head) = op::pad_head(&ready[*next..], &mut room) else {
                 return Ok(BurstEnd::Cut);
             };
-            let (token, length) = decode::decode_token(head);
+            let (token, length) = op::decode_token(head);
             let value = match token {
                 Token::Get(slot) => self.recall(slot.into())?,
                 Token::Int(number) => self.builder.heap.add_int(number),

@@ -11,8 +11,7 @@
 //! (`tests/tests/snapshot/spellings.rs`).
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::decode::{self, Token};
-use crate::pickle::opcode as op;
+use crate::pickle::opcode::{self as op, Token};
 use crate::pytorch::read::cell::{self, Cell};
 use crate::pytorch::read::fold::SKIPPED;
 use crate::pytorch::read::heap::Memo;
@@ -354,10 +353,10 @@ impl FastPath {
     /// Returns the stencil for `entries`, which include SETITEMS.
     fn build_stencil(&mut self, builder: &TableBuilder, memo: &Memo, entries: &[u8]) -> Option<Stencil> {
         // Reading a value may access bytes beyond the last one.
-        let padded = [entries, &[op::SETITEMS; 2 * decode::MAX_TOKEN_BYTES]].concat();
+        let padded = [entries, &[op::SETITEMS; 2 * op::MAX_TOKEN_BYTES]].concat();
         let (mut at, mut instructions, mut keys) = (0, Vec::new(), Vec::new());
         while entries.get(at) != Some(&op::SETITEMS) {
-            let (Token::Get(slot), key_bytes) = decode::decode_first(&entries[at..])? else { return None };
+            let (Token::Get(slot), key_bytes) = op::decode_first(&entries[at..])? else { return None };
             let mut word = [0; 8];
             word[..key_bytes].copy_from_slice(&entries[at..at + key_bytes]);
             instructions.push((u64::from_le_bytes(word), key_bytes));
@@ -422,7 +421,7 @@ enum EncodedValue {
 /// not support.
 #[inline(always)]
 fn decode_value(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(EncodedValue, usize)> {
-    let (token, length) = decode::decode_token(bytes.first_chunk()?);
+    let (token, length) = op::decode_token(bytes.first_chunk()?);
     let value = match token {
         Token::Get(slot) => memo.get(slot as usize)?,
         Token::Int(number) => {
@@ -451,7 +450,7 @@ fn decode_value(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(EncodedVa
 /// Returns the pair formed by `first`, whose token has `length` bytes, and the integer after it.
 #[inline(always)]
 fn decode_pair(first: i64, bytes: &[u8], length: usize) -> Option<(EncodedValue, usize)> {
-    let (Token::Int(second), more) = decode::decode_token(bytes[length..].first_chunk()?) else {
+    let (Token::Int(second), more) = op::decode_token(bytes[length..].first_chunk()?) else {
         return None;
     };
     let length = length + more;
