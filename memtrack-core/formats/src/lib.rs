@@ -8,12 +8,11 @@
 //! - `pickle` contains the encoding of pickles and a writer, both of which are independent of the pickles' content.
 //! - `pytorch` handles PyTorch's snapshots: `read` (the machine for pickles and JSON), `write`, and `convert`, which
 //!   converts recordings. [`document`] reads other pickles with the same machine.
-//! - `recording` handles recordings, and `embedded` handles a PyTorch snapshot inside a recording. `error` contains the
-//!   reason why a file cannot be read.
+//! - `recording` handles recordings, which may contain a PyTorch snapshot. `error` contains the reason why a file cannot
+//!   be read.
 //!
 //! This package is part of `memtrack-core`, which re-exports its public API. Depend on `memtrack-core` instead.
 
-mod embedded;
 mod error;
 mod files;
 mod input;
