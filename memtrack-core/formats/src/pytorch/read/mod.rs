@@ -1,17 +1,18 @@
-//! Reads snapshots, and other pickles of plain data. A machine for pickle or JSON produces cells and folds dictionaries into tables as it goes, and
-//! [`finish`](fn@finish) makes the snapshot from them. Memory is bounded by the size of the file, and nothing in a file
-//! is ever executed.
+//! Reads snapshots, and other pickles of plain data. A machine for pickle or JSON produces cells and folds dictionaries
+//! into tables as it goes, and [`finish`](fn@finish) makes the snapshot from them. Memory is bounded by the size of the
+//! file, and nothing in a file is ever executed.
 //!
 //! The modules in the order in which to read them; each imports only modules above it:
 //!
-//! 1. `cell`: the values while a file is being read, in eight bytes each. `heap`: what does not fit into a cell, and the
-//!    memo of a pickle.
-//! 2. `tables`: the tables of records. Its [`TableBuilder`] owns the heap. `fold` turns dictionaries into rows and lists of
-//!    frames into stacks as soon as they are complete. `values` converts what has no column.
-//! 3. `runs` and `stencils`: the fast path, which recognises stacks and events by the bytes that encode them.
-//! 4. `cost`: the limits on input and memory. `machine`: the pickle machine with the instructions of events.
-//!    `instructions`: all others. `json`: the other reader, which needs neither memo nor fast path.
-//! 5. `snapshot` makes the snapshot from the tables once `finish` has walked through the root value.
+//! 1. `cell` contains the values while a file is being read, which take eight bytes each, and `heap` what does not fit
+//!    into a cell, and the memo of a pickle.
+//! 2. `tables` contains the tables of records. Its [`TableBuilder`] owns the heap. `fold` turns dictionaries into rows and
+//!    lists of frames into stacks as soon as they are complete, and `values` converts what has no column. All three
+//!    consist of methods of `TableBuilder`, which call each other.
+//! 3. `runs` and `stencils` are the fast path, which recognises stacks and events by the bytes that encode them.
+//! 4. `cost` contains the limits on input and memory. `machine` executes the pickle instructions of events, and
+//!    `instructions` all others. `json` is the other reader, which needs neither memo nor fast path.
+//! 5. `snapshot` makes the snapshot from the finished tables. `finish` walks through the root value to finish them.
 //! 6. [`document`] reads pickles that are not snapshots with the same machine, which then folds nothing.
 
 mod cell;

@@ -193,9 +193,9 @@ impl FastPath {
         Ok(None)
     }
 
-    /// Reads an event's entries by a stencil and returns their length in bytes, including SETITEMS. Only the
-    /// pools and the runs are changed. If the event does not match, the changes to the runs need not be
-    /// undone, because the machine then makes the same changes.
+    /// Reads an event's entries by a stencil and returns their length in bytes, including SETITEMS. Only the pools and
+    /// the runs are changed. If the event does not match, the changes to the runs need not be undone, because the
+    /// machine then makes the same changes.
     #[inline(always)]
     fn match_event(
         &mut self,
