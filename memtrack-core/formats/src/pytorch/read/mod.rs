@@ -57,30 +57,8 @@ pub(crate) fn read_pickle(
     let builder = TableBuilder { skips_events: !events, ..TableBuilder::default() };
     let mut source = Source::new(reader);
     let mut machine = Machine::new(CostMonitor::new(max_input, stored, progress), builder);
-    let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
-    let root = machine
-        .run(&mut source)
-        .map_err(|error| load_error(error, Format::Pickle, &machine.builder, failed))?;
-    let offset = source.offset();
-    finish(machine.builder, root).map_err(|refusal| match refusal {
-        Refusal::Kind(kind) => failed((offset, kind)),
-        Refusal::Shape(error) => error,
-    })
-}
-
-/// Converts an error from a machine. If the input ended too early, the result is [`LoadError::Cut`].
-fn load_error(
-    error: (u64, PickleErrorKind),
-    format: Format,
-    builder: &TableBuilder,
-    other: impl Fn((u64, PickleErrorKind)) -> LoadError,
-) -> LoadError {
-    match error {
-        (offset, PickleErrorKind::Truncated) => {
-            LoadError::Cut { offset, format, events: builder.events.len() }
-        }
-        error => other(error),
-    }
+    let root = machine.run(&mut source);
+    finish_reading(root, machine.builder, source.offset(), Format::Pickle)
 }
 
 /// Reads a snapshot's JSON in the same way as [`read_pickle`].
@@ -93,11 +71,29 @@ pub(crate) fn read_json(
 ) -> Result<Snapshot, LoadError> {
     let builder = TableBuilder { lists_are_tuples: true, skips_events: !events, ..TableBuilder::default() };
     let mut json = JsonReader::new(reader, CostMonitor::new(max_input, stored, progress), builder);
-    let failed = |(offset, kind)| LoadError::Json(JsonError { offset, kind });
-    let root = json.run().map_err(|error| load_error(error, Format::Json, &json.builder, failed))?;
-    let offset = json.offset();
-    finish(json.builder, root).map_err(|refusal| match refusal {
-        Refusal::Kind(kind) => failed((offset, kind)),
+    let root = json.run();
+    let end = json.offset();
+    finish_reading(root, json.builder, end, Format::Json)
+}
+
+/// Makes the snapshot from the root value. `end` is the offset after the root value. If the input ended too early, the
+/// error is [`LoadError::Cut`].
+fn finish_reading(
+    root: Result<cell::Cell, (u64, PickleErrorKind)>,
+    builder: TableBuilder,
+    end: u64,
+    format: Format,
+) -> Result<Snapshot, LoadError> {
+    let failed = |offset, kind| match format {
+        Format::Json => LoadError::Json(JsonError { offset, kind }),
+        _ => LoadError::Pickle(PickleError { offset, kind }),
+    };
+    let root = root.map_err(|(offset, kind)| match kind {
+        PickleErrorKind::Truncated => LoadError::Cut { offset, format, events: builder.events.len() },
+        kind => failed(offset, kind),
+    })?;
+    finish(builder, root).map_err(|refusal| match refusal {
+        Refusal::Kind(kind) => failed(end, kind),
         Refusal::Shape(error) => error,
     })
 }
