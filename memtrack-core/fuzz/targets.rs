@@ -6,7 +6,7 @@
 #[path = "same.rs"]
 mod same;
 
-use memtrack_core::__pickle::{Global, Limits, load};
+use memtrack_core::__pickle::{InputState, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakKind};
 use memtrack_core::analysis::check::{Limits as Gate, Measurements};
 use memtrack_core::analysis::leaks::{LeakOptions, ReducedSnapshot, leaks, leaks_over};
@@ -32,10 +32,6 @@ use memtrack_core::viz::{self, Grouping, Stats, Usage};
 use same::{same, visit};
 use std::io::{self, Write};
 
-/// All classes that the callers of the pickle machine allow.
-const ALLOWED: [Global; 3] = [Global::DefaultDict, Global::OrderedDict, Global::Int];
-/// Small limits, so that inputs often reach them.
-const LIMITS: Limits = Limits { memory_bytes: 16 << 20, depth: 100, operand_bytes: 4 << 10 };
 /// The maximum size of the decompressed input.
 const MAX_INPUT: u64 = 512 << 10;
 /// The maximum size of the text written for one file. A shared value is written once per reference.
@@ -43,7 +39,7 @@ const MAX_TEXT: usize = 1 << 20;
 
 /// Tests the pickle machine and visits its documents, and tests the tracker's files, which a round trip must not change.
 pub fn pickle(data: &[u8]) {
-    if let Ok(document) = load(data, &ALLOWED, LIMITS) {
+    if let Ok(document) = load(data, &InputState::default()) {
         visit(&document);
     }
     if let Ok(stats) = TrackerStats::load_from(data) {
@@ -156,10 +152,9 @@ pub fn round_trip(data: &[u8]) {
     }
     // The pickle machine alone, which knows nothing about snapshots, must read the same values before and after.
     if let (Format::Pickle, Compression::None, Ok(before)) =
-        (format, compression, load(data, &ALLOWED, LIMITS))
+        (format, compression, load(data, &InputState::default()))
     {
-        let limits = Limits { memory_bytes: 256 << 20, ..Limits::default() };
-        let after = load(&written[..], &ALLOWED, limits).expect("the output is a pickle");
+        let after = load(&written[..], &InputState::default()).expect("the output is a pickle");
         assert!(same(&before, &after), "a value changed in a round trip");
     }
 }

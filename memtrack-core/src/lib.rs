@@ -330,7 +330,7 @@ pub use memtrack_dataset as dataset;
 /// The reader for Python's pickles, used by memtrack's tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_formats::pickle as __pickle;
+pub use memtrack_formats::document as __pickle;
 #[cfg(feature = "page")]
 pub use memtrack_page as page;
 #[cfg(feature = "categories")]

@@ -1,10 +1,11 @@
 //! Storage for values that do not fit into a [`Cell`]. Each list or dictionary has a cell that holds its current form.
-//! When a container is folded into a table, the memory of its contents is reused at once.
+//! When a container is folded into a table, the memory of its contents is reused at once. The [`Memo`] holds the values
+//! that a pickle refers to by number.
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::number::Integer;
+use crate::pickle::operand::Integer;
 use crate::pytorch::StringInterner;
-use crate::pytorch::read::machine::cell::{self, Cell};
+use crate::pytorch::read::cell::{self, Cell};
 
 /// The tables that cells refer to.
 #[derive(Debug, Default)]
@@ -153,6 +154,39 @@ impl Heap {
         &self.items[start as usize..(start + length) as usize]
     }
 
+    /// Returns the items of a container. A dictionary's keys and values alternate.
+    pub(crate) fn children(&self, value: Cell) -> &[Cell] {
+        match value.tag() {
+            cell::TUPLE => self.tuple_items(value),
+            cell::LIST | cell::DICT | cell::SET | cell::FROZENSET => self.body(value),
+            _ => &[],
+        }
+    }
+
+    /// Returns a container's number, which is below [`Self::container_count`], or `None` for other values.
+    pub(crate) fn container_number(&self, value: Cell) -> Option<usize> {
+        match value.tag() {
+            cell::TUPLE => Some(value.row()),
+            cell::LIST | cell::DICT | cell::SET | cell::FROZENSET => Some(self.tuples.len() + value.row()),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of tuples, lists, dictionaries and sets.
+    pub(crate) fn container_count(&self) -> usize {
+        self.tuples.len() + self.containers.len()
+    }
+
+    /// Returns an integer as a column stores it, or `None` if a column cannot represent the value exactly.
+    #[inline]
+    pub(crate) fn as_unsigned(&self, value: Cell) -> Option<u64> {
+        match value.tag() {
+            cell::INT => u64::try_from(value.as_int()).ok(),
+            cell::WIDE => u64::try_from(self.wide_of(value)).ok(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn wide_of(&self, cell: Cell) -> i128 {
         self.wides[cell.row()]
     }
@@ -169,11 +203,63 @@ impl Heap {
         &self.bytes[cell.row()]
     }
 
+    /// Returns whether a value is a dictionary that has not been folded.
+    pub(crate) fn is_plain_dictionary(&self, value: Cell) -> bool {
+        value.tag() == cell::DICT
+            && matches!(self.containers[value.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
+    }
+
     /// Returns the number of bytes of memory in use, not counting unused capacity in contents.
     pub(crate) fn used_bytes(&self) -> u64 {
         let cells = self.items.capacity() + self.containers.capacity();
         let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;
         let lists = (self.tuples.capacity() + self.bigs.capacity() + self.bytes.capacity()) * 24;
         (cells * 8 + rest + lists) as u64 + self.counted_bytes + self.strings.used_bytes()
+    }
+}
+
+/// The slots of the memo.
+#[derive(Debug, Default)]
+pub(crate) struct Memo {
+    slots: Vec<Cell>,
+    /// The number of slots that have been set. This is also the next slot that MEMOIZE fills.
+    count: usize,
+}
+
+impl Memo {
+    /// Returns the value in a slot, or `None` if it was never set.
+    #[inline]
+    pub(crate) fn get(&self, slot: usize) -> Option<Cell> {
+        self.slots.get(slot).copied().filter(|&value| value != Cell::UNSET)
+    }
+
+    /// Sets the next slot. Returns whether the slot already had a value.
+    #[inline]
+    pub(crate) fn append(&mut self, value: Cell) -> bool {
+        self.set(self.count, value)
+    }
+
+    /// Sets a slot. Returns whether the slot already had a value, which does not happen in files from normal
+    /// writers.
+    #[inline]
+    pub(crate) fn set(&mut self, slot: usize, value: Cell) -> bool {
+        if slot >= self.slots.len() {
+            self.slots.resize(slot + 1, Cell::UNSET);
+        }
+        let again = std::mem::replace(&mut self.slots[slot], value) != Cell::UNSET;
+        self.count += usize::from(!again);
+        again
+    }
+
+    /// Returns whether the next `slots` slots to be filled by MEMOIZE are empty.
+    #[inline]
+    pub(crate) fn has_room(&self, slots: usize) -> bool {
+        let behind = self.slots.get(self.count..).unwrap_or_default();
+        behind.iter().take(slots).all(|&value| value == Cell::UNSET)
+    }
+
+    /// Returns the number of bytes of memory in use.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        8 * self.slots.capacity() as u64
     }
 }

@@ -1,8 +1,7 @@
 //! Looks up stacks by the bytes that encode them. Frames are shared, so a list of frames is a run of references to memo
 //! slots. As long as no slot is set again, equal runs mean the same stack, so a run does not have to be parsed twice.
 
-use crate::pickle::decode::{self, Token};
-use crate::pickle::opcode as op;
+use crate::pickle::opcode::{self as op, Token};
 use crate::pytorch::intern::{hash_of, table_bytes};
 use hashbrown::HashTable;
 use memtrack_model::event::StackId;
@@ -76,7 +75,7 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     loop {
         match *ready.get(length)? {
             op::APPENDS if length > 0 && length <= MAX_RUN_BYTES => return Some(length),
-            op::BINGET | op::LONG_BINGET => length += decode::decode_first(&ready[length..])?.1,
+            op::BINGET | op::LONG_BINGET => length += op::decode_first(&ready[length..])?.1,
             _ => return None,
         }
     }
@@ -85,7 +84,7 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
 /// Returns the memo slots of a run that was measured by [`length_of`].
 pub(crate) fn memo_slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let (Token::Get(slot), bytes) = decode::decode_first(run)? else { return None };
+        let (Token::Get(slot), bytes) = op::decode_first(run)? else { return None };
         run = &run[bytes..];
         Some(slot as usize)
     })

@@ -4,13 +4,12 @@
 //! `Infinity`. In addition, errors must contain the byte offset.
 
 use crate::pickle::source::Source;
-use crate::pickle::{PickleErrorKind, number, text};
-use crate::pytorch::read::finish::values::MAX_DEPTH;
-use crate::pytorch::read::fold::rows::TableBuilder;
-use crate::pytorch::read::machine::cell::{self, Cell};
-use crate::pytorch::read::machine::core::check_pairs;
-use crate::pytorch::read::machine::heap::Heap;
-use crate::pytorch::read::machine::watch::CostMonitor;
+use crate::pickle::{PickleErrorKind, operand};
+use crate::pytorch::read::cell::{self, Cell};
+use crate::pytorch::read::cost::CostMonitor;
+use crate::pytorch::read::machine::check_pairs;
+use crate::pytorch::read::tables::TableBuilder;
+use crate::pytorch::read::values::MAX_DEPTH;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
@@ -21,7 +20,6 @@ const MAX_NUMBER_BYTES: usize = 8192;
 /// A reader of JSON.
 pub(crate) struct JsonReader<'a, R> {
     source: Source<R>,
-    pub(crate) heap: Heap,
     pub(crate) builder: TableBuilder,
     watch: CostMonitor<'a>,
     /// The next byte, if it has been peeked at.
@@ -36,7 +34,6 @@ impl<'a, R: Read> JsonReader<'a, R> {
     pub(crate) fn new(reader: R, watch: CostMonitor<'a>, builder: TableBuilder) -> Self {
         Self {
             source: Source::new(reader),
-            heap: Heap::default(),
             builder,
             watch,
             next: None,
@@ -105,7 +102,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
                 self.skip_space()?;
                 if self.peek()? == if object { b'}' } else { b']' } {
                     self.next_byte()?;
-                    self.heap.add_container(if object { cell::DICT } else { cell::LIST })
+                    self.builder.heap.add_container(if object { cell::DICT } else { cell::LIST })
                 } else {
                     self.open.push((object, start));
                     if object {
@@ -120,7 +117,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
             b'n' => self.read_word(b"null", Cell::NONE)?,
             b'N' => {
                 self.expect(b"NaN", "word")?;
-                self.heap.add_float(f64::NAN)
+                self.builder.heap.add_float(f64::NAN)
             }
             _ => self.read_number()?,
         };
@@ -137,7 +134,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         if !self.watch.is_due(offset) {
             return Ok(());
         }
-        let used = self.heap.used_bytes() + self.builder.used_bytes() + 8 * self.stack.capacity() as u64;
+        let used = self.builder.used_bytes() + 8 * self.stack.capacity() as u64;
         self.watch.check(offset, used)
     }
 
@@ -145,16 +142,16 @@ impl<'a, R: Read> JsonReader<'a, R> {
     fn close_container(&mut self, object: bool, start: usize) -> Result<()> {
         self.open.pop();
         let items = &self.stack[start..];
-        let container = self.heap.add_container(if object { cell::DICT } else { cell::LIST });
+        let container = self.builder.heap.add_container(if object { cell::DICT } else { cell::LIST });
         let folded = if object {
             check_pairs(items)?;
-            self.builder.fold_dictionary(&mut self.heap, items)?
+            self.builder.fold_dictionary(items)?
         } else {
             None
         };
         match folded {
-            Some(folded) => self.heap.containers[container.row()] = folded,
-            None => self.heap.extend(container, &self.stack[start..])?,
+            Some(folded) => self.builder.heap.containers[container.row()] = folded,
+            None => self.builder.heap.extend(container, &self.stack[start..])?,
         }
         self.stack.truncate(start);
         self.stack.push(container);
@@ -225,7 +222,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         if !memtrack_model::text::is_utf8_with_surrogates(&bytes) {
             return Err(PickleErrorKind::Malformed("string: it is not UTF-8"));
         }
-        let string = self.heap.add_string(&bytes);
+        let string = self.builder.heap.add_string(&bytes);
         self.scratch = bytes;
         Ok(string)
     }
@@ -245,7 +242,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         while (0xd800..0xdc00).contains(&unit) && self.peek()? == b'\\' {
             self.next = None;
             if self.peek()? != b'u' {
-                text::push_code_point(bytes, unit)?;
+                operand::push_code_point(bytes, unit)?;
                 return self.read_escape(bytes);
             }
             self.next = None;
@@ -253,11 +250,11 @@ impl<'a, R: Read> JsonReader<'a, R> {
             if (0xdc00..0xe000).contains(&second) {
                 unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
             } else {
-                text::push_code_point(bytes, unit)?;
+                operand::push_code_point(bytes, unit)?;
                 unit = second;
             }
         }
-        text::push_code_point(bytes, unit)
+        operand::push_code_point(bytes, unit)
     }
 
     /// Reads a UTF-16 code unit that consists of four hexadecimal digits.
@@ -280,7 +277,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
                     self.expect(b"Infinity", "word")?;
                     let sign = if digits.is_empty() { 1.0 } else { -1.0 };
                     self.scratch = digits;
-                    return Ok(self.heap.add_float(sign * f64::INFINITY));
+                    return Ok(self.builder.heap.add_float(sign * f64::INFINITY));
                 }
                 Ok(_) | Err(PickleErrorKind::Truncated) => break,
                 Err(error) => return Err(error),
@@ -297,9 +294,9 @@ impl<'a, R: Read> JsonReader<'a, R> {
             return Err(PickleErrorKind::Malformed("value"));
         }
         let value = if digits.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
-            self.heap.add_float(number::parse_float(&digits)?)
+            self.builder.heap.add_float(operand::parse_float(&digits)?)
         } else {
-            self.heap.add_integer(number::parse_integer(&digits)?)
+            self.builder.heap.add_integer(operand::parse_integer(&digits)?)
         };
         self.scratch = digits;
         Ok(value)

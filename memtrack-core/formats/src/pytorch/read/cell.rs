@@ -1,8 +1,11 @@
 //! The values that the reader works with. They take eight bytes each, so that the memo and the stack stay small even
 //! for large files. Numbers and short tuples are stored in the cell itself, and other data is in the
-//! [`crate::pytorch::read::machine::heap::Heap`].
+//! [`Heap`](super::heap::Heap).
 
+use crate::pickle::Global;
 use memtrack_model::event::StackId;
+use memtrack_model::snapshot::StringId;
+use memtrack_model::snapshot::pytorch::Key;
 
 /// A value while a file is being read, consisting of a tag and 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +68,46 @@ impl Cell {
     #[inline]
     pub(crate) const fn row(self) -> usize {
         self.payload() as usize
+    }
+
+    /// Returns the value that stands for a class.
+    pub(crate) const fn global(global: Global) -> Self {
+        Self::new(GLOBAL, global as u64)
+    }
+
+    /// Returns the name of the value's type for use in messages.
+    pub(crate) fn type_name(self) -> &'static str {
+        match self.tag() {
+            NONE => "None",
+            TRUE | FALSE => "a boolean",
+            INT | WIDE | BIG => "an integer",
+            FLOAT => "a float",
+            STR => "a string",
+            BYTES => "bytes",
+            PAIR | TUPLE => "a tuple",
+            LIST => "a list",
+            DICT => "a dictionary",
+            SET | FROZENSET => "a set",
+            _ => "a class",
+        }
+    }
+
+    /// Returns the string that is the name of a key.
+    #[inline]
+    pub(crate) fn key(key: Key) -> Self {
+        Self::new(STR, key.id().0.into())
+    }
+
+    /// Returns the id of a string, or `None` for other values.
+    #[inline]
+    pub(crate) fn as_string(self) -> Option<StringId> {
+        (self.tag() == STR).then(|| StringId(self.payload() as u32))
+    }
+
+    /// Returns the key whose name a string is, or `None` for other values.
+    #[inline]
+    pub(crate) fn as_key(self) -> Option<Key> {
+        self.as_string().and_then(Key::of)
     }
 
     /// Returns the form of a list of frames that has not been used yet.

@@ -1,25 +1,31 @@
-//! The pickle machine for snapshots. It executes the same instructions as [`crate::pickle`], but it keeps values in
-//! eight-byte cells and folds dictionaries into tables as soon as they are complete. Reading a file therefore takes
-//! less memory than the file's size.
+//! The pickle machine. It keeps values in eight-byte cells and folds dictionaries into tables as soon as they are
+//! complete. Reading a file therefore takes less memory than the file's size. The instructions that make up events are
+//! executed here, directly from the window; [`super::instructions`] executes the others.
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::opcode as op;
+use crate::pickle::opcode::{self as op, RareToken, Token};
 use crate::pickle::source::Source;
-use crate::pytorch::read::fast::burst::BurstEnd;
-use crate::pytorch::read::fast::runs::Runs;
-use crate::pytorch::read::fast::stencil::Stencils;
-use crate::pytorch::read::fold::rows::TableBuilder;
-use crate::pytorch::read::machine::cell::{self, Cell};
-use crate::pytorch::read::machine::heap::Heap;
-use crate::pytorch::read::machine::memo::Memo;
-use crate::pytorch::read::machine::watch::CostMonitor;
+use crate::pytorch::read::cell::{self, Cell};
+use crate::pytorch::read::cost::CostMonitor;
+use crate::pytorch::read::heap::Memo;
+use crate::pytorch::read::stencils::FastPath;
+use crate::pytorch::read::tables::TableBuilder;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
+/// The reason why [`Machine::run_burst`] stopped executing tokens.
+enum BurstEnd {
+    /// The next token is not completely in the window.
+    Cut,
+    /// The next token is a one-byte instruction that the fast path does not execute. It may be followed by lines.
+    Plain(u8),
+    /// The next token is this rare token, which the fast path does not execute. It has the given length.
+    Rare(RareToken, usize),
+}
+
 /// The machine's state.
 pub(crate) struct Machine<'a> {
-    pub(crate) heap: Heap,
     pub(crate) builder: TableBuilder,
     pub(crate) stack: Vec<Cell>,
     /// The height that the stack had at each mark.
@@ -27,8 +33,7 @@ pub(crate) struct Machine<'a> {
     /// The height that the stack had at the innermost mark. Values below it cannot be popped.
     pub(crate) floor: usize,
     pub(crate) memo: Memo,
-    pub(crate) runs: Runs,
-    pub(crate) stencils: Stencils,
+    pub(crate) fast: FastPath,
     pub(crate) frame_end: u64,
     pub(crate) scratch: Vec<u8>,
     pub(crate) watch: CostMonitor<'a>,
@@ -39,14 +44,12 @@ pub(crate) struct Machine<'a> {
 impl<'a> Machine<'a> {
     pub(crate) fn new(watch: CostMonitor<'a>, builder: TableBuilder) -> Self {
         Self {
-            heap: Heap::default(),
             builder,
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
             memo: Memo::default(),
-            runs: Runs::default(),
-            stencils: Stencils::default(),
+            fast: FastPath::default(),
             frame_end: 0,
             scratch: Vec::new(),
             watch,
@@ -99,13 +102,86 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Executes as many tokens from `ready` as possible. Afterwards, `next` is the offset of the token that ended the
+    /// burst or failed.
+    ///
+    /// # Errors
+    /// Fails if a token cannot be executed.
+    #[inline(always)]
+    fn run_burst(&mut self, ready: &[u8], next: &mut usize) -> Result<BurstEnd> {
+        // The position after the last mark, unless a container has been closed since then.
+        let mut marked = None;
+        let mut room = [0; op::MAX_TOKEN_BYTES];
+        loop {
+            let Some(head) = op::pad_head(&ready[*next..], &mut room) else {
+                return Ok(BurstEnd::Cut);
+            };
+            let (token, length) = op::decode_token(head);
+            let value = match token {
+                Token::Get(slot) => self.recall(slot.into())?,
+                Token::Int(number) => self.builder.heap.add_int(number),
+                Token::Plain(op::NEWTRUE) => Cell::bool(true),
+                Token::Plain(op::NEWFALSE) => Cell::bool(false),
+                Token::Plain(op::EMPTY_DICT) => self.builder.heap.add_container(cell::DICT),
+                Token::Plain(op::EMPTY_LIST) => self.builder.heap.add_container(cell::LIST),
+                Token::Plain(op::TUPLE2) => self.build_tuple(2)?,
+                Token::Plain(op::MEMOIZE) => {
+                    let value = self.top()?;
+                    self.memoize(value);
+                    *next += 1;
+                    continue;
+                }
+                Token::Plain(op::MARK) => {
+                    match self.fold_contents(&ready[*next + 1..])? {
+                        Some(length) => *next += 1 + length,
+                        None => {
+                            *next += 1;
+                            self.mark();
+                            marked = Some(*next);
+                        }
+                    }
+                    continue;
+                }
+                Token::Plain(op::SETITEMS) => {
+                    let start = self.pop_mark()?;
+                    self.set_items(start)?;
+                    *next += 1;
+                    if let (Some(marked), Some(&dict)) = (marked.take(), self.stack.last()) {
+                        self.fast.learn_event(&self.builder, &self.memo, dict, &ready[marked..*next]);
+                    }
+                    continue;
+                }
+                Token::Plain(opcode) => return Ok(BurstEnd::Plain(opcode)),
+                Token::Rare(token) => return Ok(BurstEnd::Rare(token, length)),
+            };
+            self.stack.push(value);
+            *next += length;
+        }
+    }
+
+    /// Fills the new dictionary or list on top of the stack with the contents at the start of `ready`, which holds the
+    /// bytes after the mark. Returns the number of bytes consumed, or `None` if the fast path does not read them.
+    #[inline(always)]
+    fn fold_contents(&mut self, ready: &[u8]) -> Result<Option<usize>> {
+        let Ok(new) = self.top() else { return Ok(None) };
+        let Self { fast, builder, memo, .. } = self;
+        match new.tag() {
+            cell::DICT if builder.heap.containers[new.row()] == Cell::UNSET => {
+                fast.fold_event(builder, memo, new, ready)
+            }
+            cell::LIST if builder.heap.containers[new.row()] == Cell::UNSET => {
+                Ok(fast.fold_stack(builder, memo, new, ready))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Checks the cost of reading so far. `self.at` is the current position.
     #[cold]
     fn check_cost(&mut self) -> Result<()> {
-        let used = self.heap.used_bytes()
-            + self.builder.used_bytes()
+        let used = self.builder.used_bytes()
             + self.memo.used_bytes()
-            + self.runs.used_bytes()
+            + self.fast.used_bytes()
             + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
         self.watch.check(self.at, used)
     }
@@ -166,15 +242,8 @@ impl<'a> Machine<'a> {
     #[inline]
     pub(crate) fn memoize(&mut self, value: Cell) {
         if self.memo.append(value) {
-            self.clear_fast_path();
+            self.fast.clear();
         }
-    }
-
-    /// Clears the runs and stencils. Called when a memo slot is set again, because they may now be wrong.
-    #[cold]
-    fn clear_fast_path(&mut self) {
-        self.runs.clear();
-        self.stencils.clear();
     }
 
     /// Stores the top value in a memo slot given by the file. A writer needs at least two bytes to fill a slot, so an
@@ -184,7 +253,7 @@ impl<'a> Machine<'a> {
         match usize::try_from(slot) {
             Ok(index) if slot <= self.at => {
                 if self.memo.set(index, value) {
-                    self.clear_fast_path();
+                    self.fast.clear();
                 }
                 Ok(())
             }
@@ -196,7 +265,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn build_tuple(&mut self, count: usize) -> Result<Cell> {
         match self.stack.len().checked_sub(count) {
             Some(start) if start >= self.floor => {
-                let tuple = self.heap.build_tuple(&self.stack[start..]);
+                let tuple = self.builder.heap.build_tuple(&self.stack[start..]);
                 self.stack.truncate(start);
                 Ok(tuple)
             }
@@ -210,15 +279,15 @@ impl<'a> Machine<'a> {
         let dict = self.container_below(start, cell::DICT, "a dictionary")?;
         let items = &self.stack[start..];
         check_pairs(items)?;
-        let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
-        let folded = if fresh { self.builder.fold_dictionary(&mut self.heap, items)? } else { None };
+        let fresh = self.builder.heap.containers[dict.row()] == Cell::UNSET;
+        let folded = if fresh { self.builder.fold_dictionary(items)? } else { None };
         match folded {
             // A value inside the dictionary refers to the dictionary, which was still empty when the value was converted.
-            Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
+            Some(_) if self.builder.heap.containers[dict.row()] != Cell::UNSET => {
                 return Err(PickleErrorKind::Cyclic);
             }
-            Some(folded) => self.heap.containers[dict.row()] = folded,
-            None => self.heap.extend(dict, items)?,
+            Some(folded) => self.builder.heap.containers[dict.row()] = folded,
+            None => self.builder.heap.extend(dict, items)?,
         }
         self.stack.truncate(start);
         Ok(())
@@ -229,10 +298,10 @@ impl<'a> Machine<'a> {
     pub(crate) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
         let name = if tag == cell::LIST { "a list" } else { "a set" };
         let container = self.container_below(start, tag, name)?;
-        if self.heap.containers[container.row()].is_loose_stack() {
-            self.builder.unfold(&mut self.heap, container)?;
+        if self.builder.heap.containers[container.row()].is_loose_stack() {
+            self.builder.unfold(container)?;
         }
-        self.heap.extend(container, &self.stack[start..])?;
+        self.builder.heap.extend(container, &self.stack[start..])?;
         self.stack.truncate(start);
         Ok(())
     }

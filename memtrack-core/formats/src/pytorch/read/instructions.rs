@@ -1,15 +1,17 @@
-//! Executes the instructions that do not occur in events, such as those for the text protocols and for
-//! classes.
+//! Executes the instructions that do not occur in events, such as those for strings, the text protocols and classes.
 
-use crate::pickle::decode::RareToken;
+use crate::pickle::opcode::{self as op, RareToken};
+use crate::pickle::operand::{self, LineValue};
 use crate::pickle::source::Source;
-use crate::pickle::{PickleErrorKind, line, opcode as op};
-use crate::pytorch::read::machine::cell::{self, Cell};
-use crate::pytorch::read::machine::core::{Machine, check_pairs};
-use crate::pytorch::read::machine::operands::MAX_OPERAND_BYTES;
+use crate::pickle::{Global, PickleErrorKind};
+use crate::pytorch::read::cell::{self, Cell};
+use crate::pytorch::read::machine::{Machine, check_pairs};
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
+
+/// The maximum length in bytes of an integer, and of a line in the text protocols.
+const MAX_OPERAND_BYTES: u64 = 1 << 20;
 
 impl Machine<'_> {
     /// Executes an instruction with a larger operand. Returns `None` if it leaves no new value on the stack.
@@ -22,7 +24,7 @@ impl Machine<'_> {
             RareToken::Text(length) => self.read_string(source, length)?,
             RareToken::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
             RareToken::Long(length) => self.read_long(source, length)?,
-            RareToken::Float(number) => self.heap.add_float(number),
+            RareToken::Float(number) => self.builder.heap.add_float(number),
             RareToken::Bytes(length) => self.read_bytes(source, length)?,
             RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
             RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
@@ -49,7 +51,7 @@ impl Machine<'_> {
             op::EMPTY_TUPLE => self.build_tuple(0)?,
             op::TUPLE1 => self.build_tuple(1)?,
             op::TUPLE3 => self.build_tuple(3)?,
-            op::EMPTY_SET => self.heap.add_container(cell::SET),
+            op::EMPTY_SET => self.builder.heap.add_container(cell::SET),
             op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.build_container(opcode)?,
             op::GLOBAL => {
                 let (module, name) =
@@ -62,13 +64,13 @@ impl Machine<'_> {
                     return Err(PickleErrorKind::WrongType("the name of a class"));
                 }
                 let text = |value: Cell| memtrack_model::snapshot::StringId(value.payload() as u32);
-                let table = &self.heap.strings.table;
+                let table = &self.builder.heap.strings.table;
                 Self::find_class(table.bytes(text(module)), table.bytes(text(name)))?
             }
             op::REDUCE => self.reduce()?,
             op::DUP => self.top()?,
             op::GET => {
-                let slot = line::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
+                let slot = operand::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
                 self.recall(slot)?
             }
             _ => return self.execute_effect(source, opcode).map(|()| None),
@@ -86,7 +88,7 @@ impl Machine<'_> {
                 Ok(())
             }
             op::PUT => {
-                let slot = line::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
+                let slot = operand::parse_slot(&source.read_line(MAX_OPERAND_BYTES)?)?;
                 self.memoize_at(slot)
             }
             op::APPENDS => {
@@ -98,7 +100,7 @@ impl Machine<'_> {
                 let start = self.stack.len() - 1;
                 // The text protocol fills dictionaries piece by piece. A dictionary is complete when it is
                 // appended to a list.
-                self.builder.settle(&mut self.heap, self.stack[start])?;
+                self.builder.settle(self.stack[start])?;
                 self.append(start, cell::LIST)
             }
             op::ADDITEMS => {
@@ -120,7 +122,7 @@ impl Machine<'_> {
     fn set_item(&mut self, start: usize) -> Result<()> {
         check_pairs(&self.stack[start..])?;
         match start.checked_sub(1).filter(|&below| below >= self.floor).map(|below| self.stack[below]) {
-            Some(dict) if dict.tag() == cell::DICT => self.heap.extend(dict, &self.stack[start..])?,
+            Some(dict) if dict.tag() == cell::DICT => self.builder.heap.extend(dict, &self.stack[start..])?,
             Some(_) => return Err(PickleErrorKind::WrongType("a dictionary")),
             None => return Err(PickleErrorKind::StackUnderflow),
         }
@@ -133,17 +135,20 @@ impl Machine<'_> {
         let start = self.pop_mark()?;
         let items = &self.stack[start..];
         let made = match opcode {
-            op::TUPLE => self.heap.build_tuple(items),
+            op::TUPLE => self.builder.heap.build_tuple(items),
             op::DICT => {
                 check_pairs(items)?;
-                let dict = self.heap.add_container(cell::DICT);
-                self.heap.extend(dict, items)?;
+                let dict = self.builder.heap.add_container(cell::DICT);
+                self.builder.heap.extend(dict, items)?;
                 dict
             }
             _ => {
-                let list =
-                    self.heap.add_container(if opcode == op::LIST { cell::LIST } else { cell::FROZENSET });
-                self.heap.extend(list, items)?;
+                let list = self.builder.heap.add_container(if opcode == op::LIST {
+                    cell::LIST
+                } else {
+                    cell::FROZENSET
+                });
+                self.builder.heap.extend(list, items)?;
                 list
             }
         };
@@ -157,20 +162,76 @@ impl Machine<'_> {
         if class.tag() != cell::GLOBAL {
             return Err(PickleErrorKind::RefusedCall(None));
         }
-        if arguments.tag() != cell::TUPLE {
-            return Err(PickleErrorKind::WrongType("a tuple"));
-        }
-        let is_supported = match (class.payload(), self.heap.tuple_items(arguments)) {
-            (0 | 1, []) => true,
-            (0, [factory]) => {
-                matches!((factory.tag(), factory.payload()), (cell::NONE, _) | (cell::GLOBAL, 2))
-            }
-            _ => false,
+        let arguments = match arguments.tag() {
+            cell::TUPLE => self.builder.heap.tuple_items(arguments),
+            // No supported call has two integers as arguments.
+            cell::PAIR => &[Cell::NONE; 2],
+            _ => return Err(PickleErrorKind::WrongType("a tuple")),
         };
-        if is_supported {
-            Ok(self.heap.add_container(cell::DICT))
-        } else {
-            Err(PickleErrorKind::RefusedCall(None))
+        const INT: Cell = Cell::global(Global::Int);
+        let global = Global::ALL[class.row()];
+        match (global, arguments) {
+            (Global::DefaultDict | Global::OrderedDict, []) | (Global::DefaultDict, [Cell::NONE | INT]) => {
+                Ok(self.builder.heap.add_container(cell::DICT))
+            }
+            _ => Err(PickleErrorKind::RefusedCall(Some(global))),
         }
+    }
+
+    /// Reads an integer of `length` bytes.
+    fn read_long(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
+        if length > MAX_OPERAND_BYTES {
+            return Err(PickleErrorKind::TooLarge { what: "bytes of an integer", limit: MAX_OPERAND_BYTES });
+        }
+        let mut bytes = Vec::new();
+        source.append_to(&mut bytes, length)?;
+        Ok(self.builder.heap.add_integer(operand::from_twos_complement(bytes)))
+    }
+
+    /// Reads a string of `length` bytes.
+    #[inline]
+    fn read_string(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
+        if let Some(ready) = source.take_buffered(length) {
+            return Ok(self.builder.heap.add_string(operand::validate(ready)?));
+        }
+        self.scratch.clear();
+        self.read_scratch(source, length)?;
+        Ok(self.builder.heap.add_string(operand::validate(&self.scratch)?))
+    }
+
+    /// Reads `length` bytes.
+    fn read_bytes(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
+        self.scratch.clear();
+        self.read_scratch(source, length)?;
+        let bytes = self.scratch.clone();
+        Ok(self.builder.heap.add_raw(bytes))
+    }
+
+    /// Reads `length` bytes into the scratch buffer. Fails if they exceed the memory limit.
+    fn read_scratch(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<()> {
+        let mut missing = length;
+        while missing > 0 {
+            let part = missing.min(1 << 20);
+            source.append_to(&mut self.scratch, part)?;
+            missing -= part;
+            self.watch.check(source.offset(), self.scratch.capacity() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a value in the text protocols, where the operand is a line.
+    fn read_text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
+        Ok(match operand::parse_value(opcode, &source.read_line(MAX_OPERAND_BYTES)?)? {
+            LineValue::Bool(truth) => Cell::bool(truth),
+            LineValue::Integer(integer) => self.builder.heap.add_integer(integer),
+            LineValue::Float(number) => self.builder.heap.add_float(number),
+            LineValue::Text(text) => self.builder.heap.add_string(&text),
+        })
+    }
+
+    /// Returns the class `module.name` if it is allowed in plain data.
+    fn find_class(module: &[u8], name: &[u8]) -> Result<Cell> {
+        let global = Global::find(module, name).ok_or_else(|| Global::refused_error(module, name))?;
+        Ok(Cell::global(global))
     }
 }
