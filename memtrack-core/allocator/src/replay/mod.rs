@@ -17,5 +17,5 @@ mod run;
 
 pub use grid::{GRID, replay_grid};
 pub use requests::Requests;
-pub use results::{ReplayAnswer, ReplayReport, SettingsAnswer};
+pub use results::{ReplayReport, ReplayRow};
 pub use run::{Outcome, replay};
