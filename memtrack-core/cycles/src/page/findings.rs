@@ -184,9 +184,8 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, ou
          <th scope=\"col\">Leads to</th></tr></thead><tbody>\n",
     );
     for handles in findings.unexplained.iter().take(MAX_CYCLES) {
-        let first = &graph.unexplained[handles.first];
-        let mut made = escape_text(&first.site, MAX_TEXT_BYTES);
-        if let Some(scope) = &first.scope {
+        let mut made = escape_text(&handles.site, MAX_TEXT_BYTES);
+        if let Some(scope) = &handles.scope {
             let _ = write!(made, "<br/>in {}", escape_text(scope, MAX_TEXT_BYTES));
         }
         if let Some(since) = words::age(handles) {
@@ -196,9 +195,9 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, ou
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
             link_value(
-                Some(first.node),
+                Some(handles.node),
                 drawn,
-                &escape_line(&words::label(graph, first.node), MAX_TEXT_BYTES)
+                &escape_line(&words::label(graph, handles.node), MAX_TEXT_BYTES)
             ),
             match handles.values {
                 1 => human_count(handles.handles),

@@ -2,9 +2,8 @@
 //! the table's rows beside the picture.
 
 use crate::findings::Findings;
-use crate::graph::{Graph, Origin, Reachability};
+use crate::graph::{Graph, Origin, Reachability, Referrers};
 use crate::picture::{DrawnValues, MAX_CYCLES};
-use crate::referrers::Referrers;
 use crate::words;
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::escape::{escape_line, escape_text};

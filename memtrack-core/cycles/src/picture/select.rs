@@ -1,8 +1,7 @@
 //! Selects the values to draw and to list if a graph has too many.
 
 use crate::findings::{Cycle, Findings};
-use crate::graph::Graph;
-use crate::referrers::Referrers;
+use crate::graph::{Graph, Referrers};
 use foldhash::{HashMap, HashMapExt};
 use std::collections::VecDeque;
 
