@@ -17,11 +17,11 @@ pub use malloc_async::CudaMallocAsync;
 #[cfg(feature = "cuda-stats")]
 pub use pluggable::{Pluggable, PluggableError};
 
-use crate::api::error::AllocatorError;
-use crate::api::summary;
+use crate::api::stats_report::memory_summary;
+use crate::error::AllocatorError;
+use crate::error::OutOfMemoryError;
 use crate::state::history::HistoryOptions;
 use crate::state::stats::DeviceStats;
-use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::MemoryInfo;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -175,7 +175,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`Backend`].
     fn memory_summary(&self, device: DeviceId, abbreviated: bool) -> Result<String, AllocatorError> {
-        Ok(summary::memory_summary(&self.statistics(device)?, device.0, abbreviated))
+        Ok(memory_summary(&self.statistics(device)?, device.0, abbreviated))
     }
 }
 

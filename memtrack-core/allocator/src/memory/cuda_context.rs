@@ -4,7 +4,7 @@
 //! would invalidate a graph capture on the calling thread.
 #![allow(unsafe_code)]
 
-use crate::memory::device_memory::DeviceError;
+use crate::memory::DeviceError;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use memtrack_cuda::{GpuError, start_driver};

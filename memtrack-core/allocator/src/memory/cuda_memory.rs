@@ -6,7 +6,7 @@
 use crate::memory::cuda_context::{
     Context, call_error, check, device_count, in_relaxed_capture_mode, is_invalid_stream, with_context,
 };
-use crate::memory::device_memory::{DeviceError, DeviceMemory};
+use crate::memory::{DeviceError, DeviceMemory};
 use cudarc::driver::CudaStream;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
