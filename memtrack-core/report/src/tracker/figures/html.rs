@@ -33,7 +33,10 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     );
     if let Some(peak) = PeakLabel::of(stats) {
         let peak = peak.format_long();
-        push_line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape_line(&peak[1..], usize::MAX)));
+        push_line(
+            &mut page,
+            format_args!("<p><strong>P{}.</strong></p>", escape_line(&peak[1..], usize::MAX)),
+        );
     }
     for figure in Figure::EACH {
         let svg = render_svg(stats, figure)?;
