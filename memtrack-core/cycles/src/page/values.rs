@@ -4,9 +4,8 @@
 use super::{line, text};
 use crate::findings::Findings;
 use crate::graph::{Graph, Node, Origin, Reachability, Referrers};
-use crate::picture::{DrawnValues, MAX_CYCLES};
+use crate::picture::{DrawnValues, cycles_by_value};
 use crate::words;
-use foldhash::{HashMap, HashMapExt};
 use maud::{Markup, html};
 use memtrack_model::units::{counted, human_bytes, human_count};
 
@@ -19,12 +18,7 @@ const MAX_LISTED: usize = 24;
 
 pub(super) fn table(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> Markup {
     let referrers = Referrers::of(graph);
-    let mut cycle_of: HashMap<u32, i32> = HashMap::new();
-    for (cycle, number) in findings.cycles.iter().take(MAX_CYCLES).zip(1..) {
-        for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {
-            cycle_of.entry(node).or_insert(number);
-        }
-    }
+    let cycle_of = cycles_by_value(findings, drawn);
     let heads = ["Value", "Device memory", "Where from", "Refers to", "Referred to by", "Kept alive by"];
     let is_rust = graph.origin == Origin::Rust;
     html! {
@@ -42,7 +36,7 @@ pub(super) fn table(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> 
                             th scope="row" {
                                 a href=(format!("#n{node}")) { (text(graph.label(node), MAX_LABEL_BYTES)) }
                                 @if let Some(number) = cycle_of.get(&node) {
-                                    " " a.in href=(format!("#c{number}")) { "cycle " (number) }
+                                    " " a.in href=(format!("#c{}", number + 1)) { "cycle " (number + 1) }
                                 }
                                 @if let Some(why) = value.incomplete {
                                     p.note {
