@@ -9,7 +9,6 @@
 
 mod advice;
 mod grid;
-mod memory;
 mod releases;
 mod requests;
 mod results;
