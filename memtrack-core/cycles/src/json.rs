@@ -2,8 +2,8 @@
 //! describes the format.
 
 use crate::findings::{Bytes, Cut, Cycle, Findings, HandleGroup, Proof};
-use crate::graph::{Edge, Graph, Origin, Reachability, UnexplainedHandles};
-use crate::read::VERSION;
+use crate::format::{EdgeForm, NodeForm, VERSION};
+use crate::graph::{Edge, Graph, Origin, UnexplainedHandles};
 use serde::Serialize;
 use serde::ser::Serializer;
 use std::io::{self, Write};
@@ -24,10 +24,8 @@ pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Res
     let file = File {
         memtrack_cycles: VERSION,
         findings: self::findings(graph, findings),
-        nodes: Each(|| (0..graph.nodes.len() as u32).map(|node| node_to_json(graph, node))),
-        edges: Each(|| {
-            graph.edges.iter().map(|&Edge { from, to, path }| EdgeJson { from, to, path: graph.text(path) })
-        }),
+        nodes: Each(|| (0..graph.nodes.len() as u32).map(|node| NodeForm::of(graph, node))),
+        edges: Each(|| graph.edges.iter().map(|edge| EdgeForm::of(graph, edge))),
     };
     serde_json::to_writer(&mut *out, &file)?;
     out.write_all(b"\n")
@@ -286,73 +284,9 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
 }
 
 #[derive(Serialize)]
-struct NodeJson<'a> {
-    id: u32,
-    label: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    allocated: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<&'a str>,
-    root: bool,
-    held: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held_outside: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weak_outside: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    serial: Option<u64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    memory: Vec<MemoryJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct MemoryJson<'a> {
-    device: &'a str,
-    storage: u64,
-    bytes: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct EdgeJson<'a> {
-    from: u32,
-    to: u32,
-    path: &'a str,
-}
-
-#[derive(Serialize)]
 struct PytorchNodeJson<'a, R> {
     label: &'a str,
     context: Option<&'a str>,
     root: bool,
     references: R,
-}
-
-fn node_to_json(graph: &Graph, id: u32) -> NodeJson<'_> {
-    let node = &graph.nodes[id as usize];
-    let text = |text| graph.text(text);
-    let (held, held_outside) = match node.held {
-        Reachability::Unreachable => ("unreachable", None),
-        Reachability::Outside(handles) => ("outside", Some(handles)),
-        Reachability::Reachable => ("reachable", None),
-    };
-    let memory = graph.memory_of(id).iter().map(|memory| MemoryJson {
-        device: text(memory.device),
-        storage: memory.storage,
-        bytes: memory.size_bytes,
-    });
-    NodeJson {
-        id,
-        label: text(node.label),
-        allocated: node.allocated.map(text),
-        created: node.created.map(text),
-        incomplete: node.incomplete.map(text),
-        root: node.root,
-        held,
-        held_outside,
-        weak_outside: Some(node.weak_outside).filter(|&handles| handles > 0),
-        serial: node.serial,
-        memory: memory.collect(),
-    }
 }
