@@ -49,13 +49,9 @@ pub(super) fn figure(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
                 @for (place, history) in lines.iter().enumerate() {
                     " " span { i class={ "line " (tint_of(place)) } {} (line(&page.ranks.label(history.rank), MAX_NAME_BYTES)) }
                 }
-                @if more > 0 {
-                    " " span { "and " (more) " more" }
-                }
+                @if more > 0 { " " span { "and " (more) " more" } }
                 " " span { i class="line median" {} "median" }
-                @if has_band {
-                    " " span { i class="box band" {} (others) ", least to most" }
-                }
+                @if has_band { " " span { i class="box band" {} (others) ", least to most" } }
             }
             div.frame {
                 div.y aria-hidden="true" {

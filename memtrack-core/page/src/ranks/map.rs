@@ -189,9 +189,7 @@ fn outlier_names(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize) 
         Some(page.rank_name(number, history.rank, &look, &name))
     });
     html! {
-        nav.side aria-label="Odd ranks" {
-            @for name in names { (name) }
-        }
+        nav.side aria-label="Odd ranks" { @for name in names { (name) } }
     }
 }
 

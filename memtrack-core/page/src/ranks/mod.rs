@@ -73,9 +73,7 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
                     }
                 }
                 main {
-                    @if ranks.memories.is_empty() {
-                        p.answer { "None of them holds any memory." }
-                    }
+                    @if ranks.memories.is_empty() { p.answer { "None of them holds any memory." } }
                     @for number in 0..ranks.memories.len().min(MAX_MEMORIES) {
                         (page.memory(number))
                     }
@@ -157,11 +155,7 @@ impl Page<'_> {
         html! {
             p.answer { (text(&answer, 2 * MAX_SENTENCE_BYTES)) }
             @if !more.is_empty() {
-                ul.more {
-                    @for sentence in more {
-                        li { (text(&sentence, MAX_SENTENCE_BYTES)) }
-                    }
-                }
+                ul.more { @for sentence in more { li { (text(&sentence, MAX_SENTENCE_BYTES)) } } }
             }
         }
     }
@@ -190,9 +184,7 @@ impl Page<'_> {
     fn incomplete(&self) -> Markup {
         let unread = &self.ranks.unread;
         html! {
-            @for gap in self.ranks.gaps() {
-                p.doubt { (text(&gap, MAX_SENTENCE_BYTES)) }
-            }
+            @for gap in self.ranks.gaps() { p.doubt { (text(&gap, MAX_SENTENCE_BYTES)) } }
             @if !unread.is_empty() {
                 section {
                     h2 { "Not read: " (counted(unread.len() as u64, "file")) }

@@ -39,9 +39,7 @@ pub(super) fn explanation(ranks: &Ranks, outlier: &Outlier, is_open: bool) -> Ma
                     }
                 }
             }
-            @if more > 0 {
-                p.note { "… and " (counted(more as u64, "more group")) }
-            }
+            @if more > 0 { p.note { "… and " (counted(more as u64, "more group")) } }
         }
     }
 }
@@ -58,12 +56,8 @@ pub(super) fn table(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Rank" }
-                        @for head in &numbers.heads {
-                            th scope="col" class="number" { (head) }
-                        }
-                        @if has_odd {
-                            th scope="col" { "Odd in" }
-                        }
+                        @for head in &numbers.heads { th scope="col" class="number" { (head) } }
+                        @if has_odd { th scope="col" { "Odd in" } }
                     }
                 }
                 tbody {
@@ -78,12 +72,8 @@ pub(super) fn table(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
                                     None => span title=(file) { (name) },
                                 }
                             }
-                            @for cell in cells {
-                                td.number { (line(cell, MAX_NAME_BYTES)) }
-                            }
-                            @if has_odd {
-                                td { (outlier_measures(heat, *rank, &odd)) }
-                            }
+                            @for cell in cells { td.number { (line(cell, MAX_NAME_BYTES)) } }
+                            @if has_odd { td { (outlier_measures(heat, *rank, &odd)) } }
                         }
                     }
                 }
