@@ -82,9 +82,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         Ok(MemPool { allocator: self.clone(), device, id })
     }
-}
 
-impl<M: DeviceMemory> CachingAllocator<M> {
     /// Creates a pool whose segments are allocated by `source`, like `MemPool(allocator=…)`. The caching allocator
     /// still manages the pool's allocated and cached blocks and records its events. Such a pool does not use
     /// expandable segments.

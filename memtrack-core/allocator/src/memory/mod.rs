@@ -35,6 +35,7 @@ impl std::error::Error for DeviceError {}
 /// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) has addresses but no memory.
 ///
 /// The allocator calls these methods while it holds the device's lock. Different devices must have different addresses.
+/// Every method fails if the driver fails.
 pub trait DeviceMemory: Send + 'static {
     /// A point in a stream's work. Dropping an event releases it.
     type Event: Send;
@@ -46,21 +47,12 @@ pub trait DeviceMemory: Send + 'static {
     fn allocate(&self, size: u64) -> Result<u64, DeviceError>;
 
     /// Releases a segment.
-    ///
-    /// # Errors
-    /// Fails when the driver fails.
     fn release(&self, address: u64) -> Result<(), DeviceError>;
 
     /// Returns the free and the total memory.
-    ///
-    /// # Errors
-    /// Fails when the driver fails.
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError>;
 
     /// Records an event after the work currently queued on a stream.
-    ///
-    /// # Errors
-    /// Fails when the driver fails.
     fn record_event(&self, stream: StreamId) -> Result<Self::Event, DeviceError>;
 
     /// Returns whether the work before an event is done.
@@ -94,15 +86,9 @@ pub trait DeviceMemory: Send + 'static {
     fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
     /// Unmaps the `size` bytes of memory at `address`.
-    ///
-    /// # Errors
-    /// Fails when the driver fails.
     fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
     /// Releases address space.
-    ///
-    /// # Errors
-    /// Fails when the driver fails.
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError>;
 
     /// Returns the processes that use the device, for messages. The list is empty if they are unknown.
@@ -111,9 +97,6 @@ pub trait DeviceMemory: Send + 'static {
     }
 
     /// Returns the text of `torch.cuda.list_gpu_processes` for this device. `device` is its id in the allocator.
-    ///
-    /// # Errors
-    /// Fails when the driver fails.
     fn list_gpu_processes(&self, device: DeviceId) -> Result<String, DeviceError> {
         let mut lines = vec![format!("GPU:{}", device.0)];
         let processes = self.processes();

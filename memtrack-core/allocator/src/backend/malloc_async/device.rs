@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::memory::DeviceError;
-use crate::memory::cuda_context::{Context, call_error, check, is_invalid_stream, with_context};
+use crate::memory::cuda_context::{
+    Context, call_error, check, current_memory_info, is_invalid_stream, with_context,
+};
 use crate::settings::sizes::format_size;
 use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemoryError};
 use cudarc::driver::result;
@@ -250,11 +252,7 @@ impl Device {
     }
 
     pub(super) fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
-        self.with_context(|| {
-            let (free, total) =
-                result::mem_get_info().map_err(|error| call_error("cuMemGetInfo", error.0))?;
-            Ok(MemoryInfo::new(free as u64, total as u64))
-        })
+        self.with_context(current_memory_info)
     }
 
     pub(super) fn statistics(&self) -> Result<DeviceStats, DeviceError> {
