@@ -232,7 +232,8 @@ fn time_us(snapshot: &Snapshot, row: usize) -> Option<i64> {
     snapshot.seconds_at(row).map(|seconds| (seconds * 1e6).round() as i64)
 }
 
-/// The allocations that are live after the events visited so far, as rows, keyed by device and address.
+/// The allocations that are live after the events visited so far, as rows, keyed by device and address. Unlike the
+/// lifetimes of memtrack-report, they are found one group of rows at a time, for the completion of a free too.
 #[derive(Default)]
 struct Allocations {
     live: HashMap<(DeviceId, u64), usize>,
