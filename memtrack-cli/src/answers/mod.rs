@@ -32,7 +32,7 @@ answers! {
     EXPORT = "export" 1: ExportAnswer;
     EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
     #[cfg(feature = "gpus")]
-    GPUS = "gpus" 1: GpusAnswer;
+    GPUS = "gpus" 1: Gpus;
     LEAKS = "leaks" 3: LeaksAnswer;
     MEMORY = "memory" 3: MemoryAnswer;
     MODULES = "modules" 2: ModulesAnswer;

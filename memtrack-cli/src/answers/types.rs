@@ -1,5 +1,6 @@
 //! The JSON output types that only the command has. Those from memtrack-core are re-exported.
 
+use memtrack_core::allocator::replay::ReplayReport;
 use memtrack_core::analysis::at_peak::AtPeak;
 use memtrack_core::analysis::diff::DiffAnswer;
 use memtrack_core::analysis::holds::WhoHolds;
@@ -28,12 +29,11 @@ pub(crate) struct LeaksAnswer {
     pub(crate) cycles: Vec<Value>,
 }
 
-pub(crate) use memtrack_core::allocator::replay::ReplayAnswer;
 pub(crate) use memtrack_core::analysis::check::FoundAnswer;
 pub(crate) use memtrack_core::analysis::processes::ProcessesAnswer;
 pub(crate) use memtrack_core::analysis::ranks::RanksAnswer;
 #[cfg(feature = "gpus")]
-pub(crate) use memtrack_core::cuda::GpusAnswer;
+pub(crate) use memtrack_core::cuda::Gpus;
 pub(crate) use memtrack_core::cycles::json::CyclesAnswer;
 pub(crate) use memtrack_core::profile::advice::AdviceAnswer;
 pub(crate) use memtrack_core::profile::modules::ModulesAnswer;
@@ -119,7 +119,7 @@ pub(crate) struct PeakAnswer {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DevicesReplayAnswer {
     /// The devices, each with the replays of its requests.
-    pub(crate) devices: Vec<ReplayAnswer>,
+    pub(crate) devices: Vec<ReplayReport>,
 }
 
 /// The exit status of a program, and the recording of its process and its child processes.

@@ -13,13 +13,13 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Err(error) => {
             if args.format.json {
                 // Scripts expect JSON even on a machine without a device or driver.
-                answers::GPUS.print(&Gpus::none(error.clone()).answer(), streams)?;
+                answers::GPUS.print(&Gpus::none(error.clone()), streams)?;
             }
             return Err(CliError::Io(error.to_string()));
         }
     };
     if args.format.json {
-        answers::GPUS.print(&page.answer(), streams)?;
+        answers::GPUS.print(&page, streams)?;
     } else {
         write!(streams.stdout, "{page}")?;
     }

@@ -30,8 +30,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         }
     }
     if args.format.json {
-        let devices = reports.iter().map(ReplayReport::answer).collect();
-        answers::REPLAY.print(&DevicesReplayAnswer { devices }, streams)?;
+        answers::REPLAY.print(&DevicesReplayAnswer { devices: reports }, streams)?;
     } else if reports.is_empty() {
         writeln!(streams.stdout, "The snapshot holds no events of a device to replay.")?;
     } else {

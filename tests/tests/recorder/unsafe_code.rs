@@ -27,9 +27,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-cli/preload/src/jemalloc", "find mod sizes", "functions of jemalloc, tables by address"),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
     ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
-    ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),
-    ("memtrack-core/allocator/src/backend/pluggable", "answers mod", "the functions of another library"),
-    ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory device_buffer", "calls to the driver"),
+    ("memtrack-core/allocator/src/api", "device_buffer", "calls to the driver"),
+    ("memtrack-core/allocator/src/backend", "pluggable", "the functions of another library"),
+    ("memtrack-core/allocator/src/backend/malloc_async", "device", "calls to the driver"),
+    ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory", "calls to the driver"),
     (
         "memtrack-core/cuda/src/hook",
         "absent driver entry mod table watch",

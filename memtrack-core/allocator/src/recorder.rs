@@ -1,9 +1,8 @@
-//! The code that called the allocator, identified by its stack and scope, and reports to memtrack's recorder.
+//! What the allocator takes from memtrack's recorder (the clock, and the stack and scope of its caller), and what it
+//! reports to it. Without the recorder, nothing is captured or reported.
 
-use crate::state::history::{History, HistoryOptions};
-use crate::steps::oom::OutOfMemoryError;
+use crate::error::OutOfMemoryError;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
-use memtrack_model::options::Context;
 use memtrack_model::snapshot::{Clock, Snapshot};
 #[cfg(not(feature = "record"))]
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -102,6 +101,20 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
     let _ = error;
 }
 
+/// Prepares to capture stacks, if `stacks`, by reading the list of loaded binaries and selecting the best method, and
+/// starts the clock.
+pub(crate) fn prepare(stacks: bool) {
+    #[cfg(feature = "record")]
+    {
+        if stacks {
+            memtrack_recorder::stack::capture::prepare();
+        }
+        let _ = clock();
+    }
+    #[cfg(not(feature = "record"))]
+    let _ = stacks;
+}
+
 impl Caller {
     /// Returns the caller with its captured stack, or with `stack` if none was captured.
     #[inline]
@@ -109,47 +122,15 @@ impl Caller {
         if self.stack.is_none() { Self { stack, ..self } } else { self }
     }
 
-    /// Captures the caller of an allocation to the extent that the history's options require.
-    #[inline]
-    pub(crate) fn capture_allocation(history: &History) -> Self {
-        Self::capture_for(history, history.stacks != Context::None)
-    }
-
-    /// Captures the caller of a free to the extent that the history's options require.
-    #[inline]
-    pub(crate) fn capture_free(history: &History) -> Self {
-        Self::capture_for(history, history.stacks == Context::All)
-    }
-
-    #[inline(always)]
-    fn capture_for(history: &History, stack: bool) -> Self {
-        if !history.enabled && !stack {
-            return Self::default();
-        }
-        Self::capture(stack)
-    }
-
     #[cfg(feature = "record")]
     #[inline]
-    fn capture(stack: bool) -> Self {
+    pub(crate) fn capture(stack: bool) -> Self {
         let stack = if stack { memtrack_recorder::recorder::stack_here() } else { StackId::NONE };
         Self { stack, scope: memtrack_recorder::scope::current_id() }
     }
 
     #[cfg(not(feature = "record"))]
-    fn capture(_stack: bool) -> Self {
+    pub(crate) fn capture(_stack: bool) -> Self {
         Self::default()
-    }
-
-    /// Prepares to capture stacks by reading the list of loaded binaries and selecting the best method.
-    pub(crate) fn prepare(options: Option<&HistoryOptions>) {
-        #[cfg(feature = "record")]
-        if options.is_some_and(|options| options.context != Context::None) {
-            memtrack_recorder::stack::capture::prepare();
-        }
-        #[cfg(feature = "record")]
-        let _ = clock();
-        #[cfg(not(feature = "record"))]
-        let _ = options;
     }
 }

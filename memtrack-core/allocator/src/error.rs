@@ -1,12 +1,44 @@
 //! Allocator errors, with PyTorch's text where PyTorch has the same error.
 
-use crate::api::oom_rejection::OomRejection;
-use crate::memory::device_memory::DeviceError;
+use crate::memory::DeviceError;
 use crate::settings::SettingsError;
 use crate::settings::sizes::format_size;
-use crate::steps::oom::OutOfMemoryError;
+use memtrack_model::OutOfMemory;
+use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
+
+/// An allocation that failed because memory ran out. Sizes are in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemoryError {
+    /// The facts that every allocator reports.
+    pub facts: OutOfMemory,
+    /// The size of the segment that was requested.
+    pub segment_bytes: u64,
+    /// The limit on the device's memory; `None` means no limit.
+    pub limit_bytes: Option<u64>,
+    /// PyTorch's message.
+    pub message: String,
+}
+
+/// A request that was rejected because a new segment for it would have exceeded the share of the device's memory
+/// set by `per_process_memory_fraction`. As in PyTorch, no event is recorded for a rejection, either in
+/// histories or by memtrack's recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OomRejection {
+    /// The device.
+    pub device: DeviceId,
+    /// The stream that the request was for.
+    pub stream: StreamId,
+    /// The number of bytes requested.
+    pub requested_bytes: u64,
+    /// The number of bytes that the allocator had reserved from the device.
+    pub reserved_bytes: u64,
+    /// The device's total memory in bytes.
+    pub device_total_bytes: u64,
+}
 
 /// An allocator error. The allocator's state is unchanged, except that a failed allocation may have released memory.
 #[derive(Clone, Debug, PartialEq)]
