@@ -7,7 +7,7 @@ use std::fmt;
 ///
 /// Exports in PyTorch's format have one column for each of the first eight categories ([`Self::COMPATIBLE`]),
 /// and count the others as unknown ([`Self::index`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Category {
     /// A model's weights.
@@ -25,12 +25,15 @@ pub enum Category {
     /// An intermediate result of the backward pass.
     AutogradDetail,
     /// The category could not be determined.
+    #[default]
     Unknown,
     /// Memory that an optimizer step allocates but does not keep.
     OptimizerTemporary,
     /// A module's buffer, such as the running mean of a batch norm.
     Buffer,
 }
+
+memtrack_model::serialize_as!(Category => &'static str: |category| category.name());
 
 impl Category {
     /// All categories.

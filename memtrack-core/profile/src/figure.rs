@@ -4,10 +4,10 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::pieces;
-use crate::report::text::{format_time, group_digits};
+use crate::report::text::format_time;
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_model::optrace::DeviceIndex;
-use memtrack_model::units::{human_bytes, printable};
+use memtrack_model::units::{human_bytes, human_count, printable};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use memtrack_report::figures::{
     AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, text_width,
@@ -223,7 +223,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
         let bytes = match &self.errors {
-            None => format!("{} ({} bytes)", human_bytes(total), group_digits(total)),
+            None => format!("{} ({} bytes)", human_bytes(total), human_count(total)),
             Some((error, _)) => format!("{} (small blocks were sampled)", error.as_bytes(total)),
         };
         let text =
@@ -240,7 +240,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
     fn draw_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
-        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), group_digits(bytes));
+        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), human_count(bytes));
         self.canvas.draw_text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND_FONT)
     }
 

@@ -39,6 +39,8 @@ pub enum StepPart {
     Other,
 }
 
+memtrack_model::serialize_as!(StepPart => &'static str: |part| part.name());
+
 impl StepPart {
     /// All parts of a training step.
     pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];

@@ -1,6 +1,6 @@
 //! Counts the repairs made to a trace so that it can be analysed.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A kind of repair. Tolerant mode makes repairs and counts them.
@@ -142,12 +142,7 @@ impl fmt::Display for Repairs {
     }
 }
 
-impl Serialize for Repairs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (repair, count) in self.nonzero() {
-            map.serialize_entry(repair.name(), &count)?;
-        }
-        map.end()
-    }
-}
+// Only the kinds that occurred are serialized.
+memtrack_model::serialize_as!(Repairs => BTreeMap<&'static str, u64>: |repairs| {
+    repairs.nonzero().map(|(repair, count)| (repair.name(), count)).collect()
+});

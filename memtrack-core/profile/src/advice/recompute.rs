@@ -12,7 +12,6 @@ use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, Op, OpKind, RecordKind};
 use memtrack_model::snapshot::StringId;
-use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
@@ -85,8 +84,9 @@ pub(super) fn find_recomputations(
         found.change.needed.append(&mut change.needed);
         found.change.extra.append(&mut change.extra);
         if !at_peak.is_empty() {
-            found.finding.pieces += at_peak.len() as u64;
-            found.finding.bytes = found.finding.bytes.saturating_add(memory.bytes_of(&at_peak));
+            found.finding.count += at_peak.len() as u64;
+            found.finding.allocated_bytes =
+                found.finding.allocated_bytes.saturating_add(memory.bytes_of(&at_peak));
             let duration_ns = found.finding.forward_ns.unwrap_or(0);
             found.finding.forward_ns = Some(duration_ns.saturating_add(call_memory.forward_ns));
             candidate.at_peak.extend(at_peak);
@@ -135,20 +135,7 @@ fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
             category: Category::Activation,
             module: Some(memory.places.full_name(call.module)),
             modules: vec![memory.places.full_name(call.module)],
-            operator: None,
-            line: None,
-            pieces: 0,
-            bytes: 0,
-            error: Estimate::default(),
-            saves_bytes: 0,
-            saves_error: Estimate::default(),
-            peak_bytes: 0,
-            peak_error: Estimate::default(),
-            obtained_ns: None,
-            used_before: None,
-            used_after: None,
-            freed_ns: None,
-            forward_ns: None,
+            ..Finding::default()
         },
         change: Change::default(),
         modules: vec![call.module],
@@ -169,8 +156,9 @@ fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
             groups.push(group);
             continue;
         };
-        group.finding.pieces += found.finding.pieces;
-        group.finding.bytes = group.finding.bytes.saturating_add(found.finding.bytes);
+        group.finding.count += found.finding.count;
+        group.finding.allocated_bytes =
+            group.finding.allocated_bytes.saturating_add(found.finding.allocated_bytes);
         group.finding.modules.extend(found.finding.modules.iter().cloned());
         group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(duration_ns));
         group.modules.extend(&found.modules);
@@ -178,7 +166,7 @@ fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
         group.change.needed.extend(&found.change.needed);
         group.change.extra.extend(&found.change.extra);
     }
-    groups.retain(|group| group.modules.len() > 1 && group.finding.pieces > 0);
+    groups.retain(|group| group.modules.len() > 1 && group.finding.count > 0);
     groups
 }
 

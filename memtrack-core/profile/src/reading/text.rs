@@ -8,7 +8,7 @@ use std::fmt;
 
 impl fmt::Display for CategoryReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", capitalised(&self.device), self.format_source())?;
+        writeln!(f, "{}: {}", capitalised(&self.device.name), self.format_source())?;
         if !self.has_evidence() {
             return self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"));
         }
@@ -20,10 +20,10 @@ impl fmt::Display for CategoryReading {
                 human_share(moment.live.unclassified_share),
                 human_share(moment.live.guessed_share)
             )?;
-            let is_named = moment.unclassified_by.iter().any(|row| row.shown != "(unattributed)");
+            let is_named = moment.unclassified_by.iter().any(|row| row.name != "(unattributed)");
             if is_named && moment.live.unclassified_share >= 0.01 {
                 let part = |row: &UnclassifiedRow| {
-                    format!("{} {}", printable(&row.shown), row.error.as_bytes(row.bytes))
+                    format!("{} {}", printable(&row.name), row.error.as_bytes(row.bytes))
                 };
                 let parts: Vec<String> = moment.unclassified_by.iter().map(part).collect();
                 writeln!(f, "Largest unknown parts, by operator: {}.", parts.join(", "))?;

@@ -4,7 +4,7 @@ use super::BlockCategories;
 use super::rule::{Confidence, Rule};
 use crate::Category;
 use memtrack_model::NameFrames;
-use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
+use memtrack_model::answer::{DeviceAnswer, serialize_name};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::attribution::{EventNames, OLDER_MEMORY};
@@ -50,19 +50,18 @@ pub struct Totals {
     pub bytes: u64,
     /// The margin of error of the total requested bytes, or null if the total is exact.
     #[serde(rename = "requested_bytes_error")]
-    pub bytes_error: Option<ErrorAnswer>,
+    pub bytes_error: Estimate,
     /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
     /// The margin of error of the block count, or null if the count is exact.
-    #[serde(rename = "count_error")]
-    pub blocks_error: Option<ErrorAnswer>,
+    pub count_error: Estimate,
     /// The requested bytes of the blocks that no rule classifies.
     #[serde(rename = "untold_bytes")]
     pub unclassified_bytes: u64,
     /// The margin of error of the unclassified bytes, or null if they are exact.
     #[serde(rename = "untold_bytes_error")]
-    pub unclassified_bytes_error: Option<ErrorAnswer>,
+    pub unclassified_error: Estimate,
     /// The share of the total [requested bytes](Self::bytes) that no rule classifies, from 0 to 1.
     #[serde(rename = "untold_share")]
     pub unclassified_share: f64,
@@ -73,7 +72,7 @@ pub struct Totals {
     /// The sums for each category that has blocks in the file. The last row is for the blocks that no rule
     /// classifies.
     pub categories: Vec<CategoryRow>,
-    /// The error of [`Self::bytes`], as an [`Estimate`].
+    /// The error of [`Self::bytes`] in texts, which also show that a recording is incomplete.
     #[serde(skip)]
     pub error: Estimate,
 }
@@ -90,8 +89,9 @@ impl Totals {
         self.guessed_share *= scale;
         self.given_share *= scale;
         self.unclassified_share = share(self.unclassified_bytes, held.bytes);
-        (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
-        (self.blocks, self.blocks_error) = (held.blocks, None);
+        let (bytes, blocks) = (Estimate::exact(held.bytes as f64), Estimate::exact(held.blocks as f64));
+        (self.bytes, self.bytes_error, self.error) = (held.bytes, bytes, held.bytes_error);
+        (self.blocks, self.count_error) = (held.blocks, blocks);
     }
 }
 
@@ -108,20 +108,13 @@ pub struct CategoryRow {
     /// The margin of error of the requested bytes, or null if they are exact. It does not account for wrong
     /// categories.
     #[serde(rename = "requested_bytes_error")]
-    pub bytes_error: Option<ErrorAnswer>,
+    pub error: Estimate,
     /// The category's share of the total requested bytes, from 0 to 1.
     pub share: f64,
     /// The number of blocks in the category.
     #[serde(rename = "count")]
     pub blocks: u64,
     /// The margin of error of the block count, or null if the count is exact.
-    #[serde(rename = "count_error")]
-    pub blocks_error: Option<ErrorAnswer>,
-    /// The error of [`Self::bytes`], as an [`Estimate`].
-    #[serde(skip)]
-    pub error: Estimate,
-    /// The error of [`Self::blocks`], as an [`Estimate`].
-    #[serde(skip)]
     pub count_error: Estimate,
 }
 
@@ -154,19 +147,14 @@ pub struct MomentReading {
 #[non_exhaustive]
 pub struct UnclassifiedRow {
     /// The operator.
-    #[serde(flatten)]
-    pub name: NameAnswer,
+    #[serde(flatten, serialize_with = "serialize_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "memtrack_model::answer::NameAnswer"))]
+    pub name: String,
     /// The requested bytes of the unclassified blocks that the operator allocated.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
     /// The margin of error of the requested bytes, or null if they are exact.
     #[serde(rename = "requested_bytes_error")]
-    pub bytes_error: Option<ErrorAnswer>,
-    /// The operator's name as shown in text output.
-    #[serde(skip)]
-    pub shown: String,
-    /// The error of [`Self::bytes`], as an [`Estimate`].
-    #[serde(skip)]
     pub error: Estimate,
 }
 
@@ -209,9 +197,7 @@ pub struct RuleRow {
 #[non_exhaustive]
 pub struct CategoryReading {
     /// The device whose memory is reported.
-    #[serde(serialize_with = "serialize_device")]
-    #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
-    pub device: String,
+    pub device: DeviceAnswer,
     /// The source of the categories. It is always `read`, as opposed to categories from an operator trace.
     pub source: &'static str,
     /// Always false, because the categories are inferred.
@@ -233,11 +219,6 @@ pub struct CategoryReading {
     pub hints: Vec<&'static str>,
     #[serde(skip)]
     pub(super) since: Since,
-}
-
-/// Serializes the device in the same way as in other answers.
-fn serialize_device<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
-    DeviceAnswer::from_name(name).serialize(to)
 }
 
 /// A running sum of bytes and blocks.
@@ -370,7 +351,7 @@ impl CategoryReading {
         rules.sort_by_key(|row| Reverse((row.live_bytes.clone(), row.all_bytes)));
         let since = snapshot.seconds_since();
         let mut reading = Self {
-            device: snapshot.device_name(device),
+            device: DeviceAnswer::from_name(&snapshot.device_name(device)),
             source: "read",
             exact: false,
             has_stacks: blocks.has_stacks,
@@ -476,13 +457,7 @@ fn unclassified_by_operator(
     let row = |(name, live): (&str, Vec<&Lifetime>)| {
         let bytes = live.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
         let part = sums.part(live.iter().copied(), bytes, live.len() as u64);
-        UnclassifiedRow {
-            name: NameAnswer::from_text(name),
-            bytes: part.bytes,
-            bytes_error: part.bytes_error.answer(),
-            shown: name.to_owned(),
-            error: part.bytes_error,
-        }
+        UnclassifiedRow { name: name.to_owned(), bytes: part.bytes, error: part.bytes_error }
     };
     let mut rows: Vec<UnclassifiedRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
@@ -520,11 +495,9 @@ fn compute_totals(
         CategoryRow {
             category: category.map(Category::name),
             bytes: part.bytes,
-            bytes_error: part.bytes_error.answer(),
+            error: part.bytes_error,
             share: share(part.bytes, total.bytes),
             blocks: part.blocks,
-            blocks_error: part.blocks_error.answer(),
-            error: part.bytes_error,
             count_error: part.blocks_error,
         }
     };
@@ -540,11 +513,11 @@ fn compute_totals(
     let error = sums.bytes(all());
     let totals = Totals {
         bytes: total.bytes,
-        bytes_error: error.answer(),
+        bytes_error: error,
         blocks: total.whole_blocks(),
-        blocks_error: sums.blocks(all()).answer(),
+        count_error: sums.blocks(all()),
         unclassified_bytes,
-        unclassified_bytes_error: categories.last().and_then(|row| row.bytes_error),
+        unclassified_error: categories.last().map_or_else(Estimate::default, |row| row.error),
         unclassified_share: share(unclassified_bytes, total.bytes),
         guessed_share: of(Confidence::Guess),
         given_share: of(Confidence::Given),

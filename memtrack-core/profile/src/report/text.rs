@@ -1,9 +1,10 @@
 //! Formats the category report as text.
 
-use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
+use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup, PieceSums};
 use crate::category::Category;
 use crate::series::Bytes;
-use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
+use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
+use memtrack_report::analysis::estimate::Estimate;
 use std::fmt::{self, Write};
 
 /// The default line width, in characters.
@@ -19,29 +20,26 @@ impl CategoryReport {
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = self.write(
-            &mut text,
-            rows,
-            width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS_WIDTH).max(24)),
-        );
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS_WIDTH).max(24));
+        let _ = self.listed(rows).write(&mut text, room);
         text
     }
 
-    fn write(&self, out: &mut String, rows: usize, room: usize) -> fmt::Result {
+    fn write(&self, out: &mut String, room: usize) -> fmt::Result {
         writeln!(
             out,
             "{}: {} over {}",
-            printable(&self.device),
+            printable(&self.device.name),
             counted(self.changes, "change"),
-            format_time(self.duration_ns)
+            format_time(self.lasts_ns)
         )?;
         for moment in &self.moments {
             out.push('\n');
-            write_moment(out, moment, rows, room)?;
+            write_moment(out, moment, room)?;
         }
         if !self.phases.is_empty() {
             out.push('\n');
-            let are_estimates = self.phases.iter().any(|row| !row.errors.are_exact());
+            let are_estimates = !self.phases.iter().all(PhaseRow::is_exact);
             let wide = if are_estimates { 20 } else { 0 };
             let [first, left, highest] = [12, 14, 16].map(|width| wide.max(width));
             writeln!(
@@ -63,7 +61,7 @@ impl fmt::Display for CategoryReport {
     }
 }
 
-fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: usize) -> fmt::Result {
+fn write_moment(out: &mut String, moment: &MomentMemory, room: usize) -> fmt::Result {
     let when = match moment.moment {
         "peak" => format!("At the peak, {} after the start", format_time(moment.after_ns)),
         "end" => "At the end".to_owned(),
@@ -74,7 +72,7 @@ fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: 
             out,
             "{when}: {} requested ({} bytes)",
             human_bytes(moment.bytes),
-            group_digits(moment.bytes)
+            human_count(moment.bytes)
         )?;
     } else {
         writeln!(
@@ -86,26 +84,31 @@ fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: 
     if moment.categories.is_empty() {
         return Ok(());
     }
-    let mut rows = moment.categories.iter().chain(&moment.modules).chain(&moment.operators);
-    let are_estimates = rows.any(|row| !row.error.is_exact() || !row.count_error.is_exact());
+    let groups = [("module", &moment.modules), ("operator", &moment.operators)];
+    let of_groups =
+        groups.iter().flat_map(|(_, of)| of.rows.iter().map(|row| &row.sums).chain([&of.others.sums]));
+    let mut sums = moment.categories.iter().map(|row| &row.sums).chain(of_groups);
+    let are_estimates = sums.any(|sums| !sums.error.is_exact() || !sums.count_error.is_exact());
     let room = if are_estimates { room.saturating_sub(ERRORS_WIDTH).max(24) } else { room };
     write_head(out, "category", 20, are_estimates)?;
     out.push('\n');
+    let widths = Widths { name: 20, are_estimates };
     for row in &moment.categories {
-        write_row(out, row, moment.bytes, Widths { name: 20, are_estimates }, false)?;
+        write_row(out, (row.category.name(), &row.sums), moment.bytes, widths, None)?;
     }
-    for (title, all) in [("module", &moment.modules), ("operator", &moment.operators)] {
-        let (shown, rest) = all.split_at(max_rows.min(all.len()));
+    for (title, groups) in groups {
         let name = |row: &PieceGroup| row.name.chars().count().min(room);
-        let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
+        let wide = groups.rows.iter().map(name).max().unwrap_or(0).max(20);
         let widths = Widths { name: wide, are_estimates };
         write_head(out, title, wide, are_estimates)?;
         out.push_str("  mostly\n");
-        for row in shown {
-            write_row(out, row, moment.bytes, widths, true)?;
+        for row in &groups.rows {
+            let mostly = largest_category(&row.by_category);
+            write_row(out, (&row.name, &row.sums), moment.bytes, widths, mostly)?;
         }
-        if !rest.is_empty() {
-            write_row(out, &PieceGroup::sum_of(rest), moment.bytes, widths, false)?;
+        if groups.others.rows > 0 {
+            let name = format!("({} more)", human_count(groups.others.rows as u64));
+            write_row(out, (&name, &groups.others.sums), moment.bytes, widths, None)?;
         }
     }
     Ok(())
@@ -129,22 +132,22 @@ fn write_head(out: &mut String, title: &str, wide: usize, are_estimates: bool) -
 
 fn write_row(
     out: &mut String,
-    row: &PieceGroup,
+    (name, sums): (&str, &PieceSums),
     of: u64,
     widths: Widths,
-    with_main_category: bool,
+    mostly: Option<Category>,
 ) -> fmt::Result {
     let wide = widths.name;
-    let name = shorten_middle(&printable(&row.name), wide);
-    let share = row.bytes as f64 / of.max(1) as f64;
-    let (bytes, count) = (row.error.as_bytes(row.bytes), row.count_error.as_count(row.pieces));
-    let share = row.error.as_share(share.min(1.0));
+    let name = shorten_middle(&printable(name), wide);
+    let share = sums.bytes as f64 / of.max(1) as f64;
+    let (bytes, count) = (sums.error.as_bytes(sums.bytes), sums.count_error.as_count(sums.pieces));
+    let share = sums.error.as_share(share.min(1.0));
     if widths.are_estimates {
         write!(out, "  {name:<wide$} {bytes:>17} {share:>8} {count:>14}")?;
     } else {
         write!(out, "  {name:<wide$} {bytes:>11} {share:>6} {count:>9}")?;
     }
-    if with_main_category && let Some(category) = largest_category(&row.by_category) {
+    if let Some(category) = mostly {
         write!(out, "  {category}")?;
     }
     out.push('\n');
@@ -161,26 +164,34 @@ fn largest_category(bytes: &Bytes) -> Option<Category> {
         .map(|(category, _)| category)
 }
 
+impl PhaseRow {
+    /// Returns whether all numbers are exact.
+    fn is_exact(&self) -> bool {
+        [self.obtained_bytes_error, self.freed_bytes_error, self.left_bytes_error, self.highest_bytes_error]
+            .iter()
+            .all(Estimate::is_exact)
+    }
+}
+
 fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [usize; 3]) -> fmt::Result {
     let left: Vec<String> = Category::ALL
         .iter()
         .zip(row.left)
         .filter(|(_, bytes)| *bytes > 0)
         // For estimates, only the error of the total is known, so no numbers are shown for categories.
-        .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
+        .map(|(category, bytes)| match row.left_bytes_error.is_exact() {
             true => format!("{category} {}", human_bytes(bytes as u64)),
             false => category.to_string(),
         })
         .collect();
-    let errors = &row.errors;
     writeln!(
         out,
         "{:<12} {:>first$} {:>first$} {:>left_wide$} {:>highest$}  {}",
         row.part,
-        errors.obtained_bytes.as_bytes(row.obtained_bytes),
-        errors.freed_bytes.as_bytes(row.freed_bytes),
-        errors.left_bytes.as_bytes(row.left_bytes()),
-        row.highest_bytes.map_or_else(|| "-".to_owned(), |bytes| errors.highest_bytes.as_bytes(bytes)),
+        row.obtained_bytes_error.as_bytes(row.obtained_bytes),
+        row.freed_bytes_error.as_bytes(row.freed_bytes),
+        row.left_bytes_error.as_bytes(row.left_bytes),
+        row.highest_bytes.map_or_else(|| "-".to_owned(), |bytes| row.highest_bytes_error.as_bytes(bytes)),
         if left.is_empty() { "nothing".to_owned() } else { left.join(", ") },
     )
 }
@@ -193,17 +204,4 @@ pub(crate) fn format_time(ns: u64) -> String {
         1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
         _ => format!("{:.3} s", ns as f64 / 1e9),
     }
-}
-
-/// Formats a number with commas between groups of three digits.
-pub(crate) fn group_digits(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
