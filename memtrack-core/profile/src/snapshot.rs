@@ -13,14 +13,13 @@ use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_formats::pytorch::convert;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::optrace::{DeviceIndex, Memory, RecordId, RecordKind, TraceFrame};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot, Shape};
 use memtrack_model::snapshot::{Clock, EventCategories, LiveBlock, Scope, ScopeKind, Snapshot, StringId};
 use memtrack_model::{Frame, NameFrames};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Returns a snapshot of the given devices. `cpu` becomes the host heap, and `cuda:1` becomes device number
@@ -87,9 +86,9 @@ struct Tables<'a> {
     snapshot: Snapshot,
     /// The frames. A frame's key is its index plus 1. Stacks contain these keys in place of addresses.
     frames: Vec<Frame>,
-    frame_keys: HashMap<TraceFrame, u64, RandomState>,
-    stacks: HashMap<Vec<u64>, StackId, RandomState>,
-    scopes: HashMap<(ScopeId, ScopeKind, String), ScopeId, RandomState>,
+    frame_keys: HashMap<TraceFrame, u64>,
+    stacks: HashMap<Vec<u64>, StackId>,
+    scopes: HashMap<(ScopeId, ScopeKind, String), ScopeId>,
 }
 
 impl Tables<'_> {

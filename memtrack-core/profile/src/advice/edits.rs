@@ -7,9 +7,8 @@
 
 use super::uses::{Memory, States};
 use crate::curve::{Curve, State};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 
 /// The effect of a program change on pieces of memory.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +38,7 @@ impl<'a> Edits<'a> {
         changes: impl IntoIterator<Item = &'c Change>,
     ) -> u64 {
         // The same piece may appear in several changes, but it must be removed or kept only once.
-        let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
+        let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>)> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
             for &(piece, states) in &change.removed {

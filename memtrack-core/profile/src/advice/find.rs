@@ -8,11 +8,10 @@ use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::names::Names;
 use crate::places::{ModuleId, StepPart};
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashSet};
 use memtrack_model::optrace::{OperatorTrace, RecordKind, TraceFrame};
 use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::Sum;
-use std::collections::{HashMap, HashSet};
 
 /// A proposed change, consisting of the finding and its effect on memory.
 #[derive(Clone, Debug)]
@@ -60,9 +59,9 @@ pub(super) fn find_proposals(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-    recomputable: &HashSet<u32, RandomState>,
+    recomputable: &HashSet<u32>,
 ) -> Vec<Proposal> {
-    let mut groups: HashMap<Key, Group, RandomState> = HashMap::default();
+    let mut groups: HashMap<Key, Group> = HashMap::default();
     let mut order: Vec<Key> = Vec::new();
     for (number, piece) in (0..).zip(&memory.pieces) {
         if piece.storage.is_none() {

@@ -4,13 +4,12 @@ use super::uses::Memory;
 use super::{Advice, PeakPart};
 use crate::curve::State;
 use crate::names::Names;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::answer::FrameAnswer;
 use memtrack_model::optrace::{OperatorTrace, RecordId, RecordKind, TraceFrame};
 use memtrack_model::paths::with_slashes;
 use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl CodeLine {
 pub(super) fn largest_parts(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let trace = memory.profile.trace();
     let mut names = Names::of(memory.profile, &memory.places);
-    let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
+    let mut parts: HashMap<String, (u64, Sum)> = HashMap::default();
     let (mut total, mut blocks) = (0_u64, Sum::default());
     for piece in memory.pieces_live_in(state) {
         let frame = piece.allocated_by.and_then(|record| program_frame(trace, record));

@@ -9,11 +9,10 @@ use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, StepPart};
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashSet};
 use memtrack_model::optrace::{Arg, Op, OpKind, RecordKind};
 use memtrack_model::snapshot::StringId;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 
 /// The maximum number of proposals that are tried in combination.
 const MAX_TOGETHER: usize = 64;
@@ -22,7 +21,7 @@ const MAX_TOGETHER: usize = 64;
 #[derive(Clone, Debug, Default)]
 struct CallMemory {
     allocated: Vec<u32>,
-    read: HashSet<u32, RandomState>,
+    read: HashSet<u32>,
     /// Whether the call writes to memory that already existed when it started.
     writes_older_memory: bool,
     /// The total duration of the call's operators, in ns.
@@ -35,11 +34,11 @@ pub(super) fn find_recomputations(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-) -> (Vec<Proposal>, Vec<Proposal>, HashSet<u32, RandomState>) {
+) -> (Vec<Proposal>, Vec<Proposal>, HashSet<u32>) {
     let call_memory = memory_of_calls(memory);
     let writes = write_times(memory);
-    let mut by_module: HashMap<ModuleId, Candidate, RandomState> = HashMap::default();
-    let mut excluded: HashSet<ModuleId, RandomState> = HashSet::default();
+    let mut by_module: HashMap<ModuleId, Candidate> = HashMap::default();
+    let mut excluded: HashSet<ModuleId> = HashSet::default();
     for (number, (call, call_memory)) in (0..).zip(memory.calls.all().iter().zip(&call_memory)) {
         let Some((backward_ns, _)) = call.backward_ns.filter(|_| !call.is_recomputed) else { continue };
         let is_changed = |piece: &u32| {
@@ -145,7 +144,7 @@ fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
 /// Combines modules of the same type and depth, such as the layers of a model, into one proposal per group.
 fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
     let mut groups: Vec<Proposal> = Vec::new();
-    let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
+    let mut places: HashMap<(StringId, u32), usize> = HashMap::default();
     for Candidate { found, class, longest_ns, .. } in all {
         let depth = memory.places.modules[found.modules[0] as usize].depth;
         let place = *places.entry((*class, depth)).or_insert(groups.len());
@@ -285,8 +284,8 @@ fn written_tensors(op: &Op) -> Vec<bool> {
 }
 
 /// Returns the times at which each piece was written, in ns.
-fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
-    let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
+fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>> {
+    let mut writes: HashMap<u32, Vec<i64>> = HashMap::default();
     for change in memory.profile.changes() {
         let piece = change.storage.and_then(|storage| memory.piece_of_storage[storage as usize]);
         if let Some(piece) = piece.filter(|_| change.action == Action::IncrementVersion) {

@@ -7,10 +7,9 @@ use crate::modules::calls::{Calls, record_end_times};
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::optrace::{DeviceIndex, RecordId, RecordKind};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
-use std::collections::HashMap;
 
 /// A range of states, given by its first and last state, both inclusive.
 pub(super) type States = (State, State);
@@ -69,7 +68,7 @@ pub(super) struct Memory<'a> {
     /// The end time of each record, in ns.
     pub(super) ends: Vec<i64>,
     /// The footprint of each outermost operator.
-    footprints: HashMap<RecordId, Footprint, RandomState>,
+    footprints: HashMap<RecordId, Footprint>,
     /// The start and end times of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,
 }
@@ -100,7 +99,7 @@ impl<'a> Memory<'a> {
             footprints: HashMap::default(),
             steps: Vec::new(),
         };
-        let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
+        let mut running: HashMap<u64, Option<usize>> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
             // Some traces state the phase of every record, so an optimizer step is a run of consecutive
             // records in the optimizer's phase.

@@ -4,10 +4,10 @@
 use super::tree::Tree;
 use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 /// The number of an address's lifetime. Lifetimes are numbered from 1 in order of their first reference.
 pub(super) type AllocationId = u32;
@@ -202,9 +202,9 @@ struct Numbering<'a> {
     trace: &'a OperatorTrace,
     mode: Mode,
     /// The lifetime that is currently live at each address.
-    live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
+    live: HashMap<(Option<u64>, DeviceIndex), AllocationId>,
     /// The lifetime that was last freed at each address.
-    ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
+    ended: HashMap<(u64, DeviceIndex), AllocationId>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
 }

@@ -13,13 +13,12 @@ use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, serialize_bytes, walk};
 use calls::{Calls, MAX_DEPTH};
-use foldhash::fast::RandomState;
+use foldhash::HashSet;
 use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::optrace::{DeviceIndex, RecordKind};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use natural::compare_naturally;
 use serde::Serialize;
-use std::collections::HashSet;
 use traffic::Traffic;
 
 pub use text::DEPTH;
@@ -298,7 +297,7 @@ fn sum_module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places)
     let mut own =
         ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
     // The storages already counted for each module, because modules can share parameters.
-    let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
+    let mut counted: HashSet<(ModuleId, u32)> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
         let (RecordKind::Module(module), Some(id)) = (&record.what, places.called_module(number)) else {
             continue;

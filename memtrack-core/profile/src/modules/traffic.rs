@@ -4,9 +4,8 @@ use super::calls::{CallId, Calls};
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::places::{Places, StepPart};
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashSet};
 use memtrack_model::optrace::{Arg, DeviceIndex, RecordKind};
-use std::collections::{HashMap, HashSet};
 
 /// The number of input and output bytes of each call.
 pub(super) struct Traffic {
@@ -23,7 +22,7 @@ impl Traffic {
         let none = || vec![0_u64; calls.all().len()];
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
         // For each storage, the innermost calls that allocated it or wrote to it.
-        let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
+        let mut makers: HashMap<u32, Vec<CallId>> = HashMap::default();
         for change in profile.changes().iter().filter(|change| change.device == device) {
             if let (Some(storage), Some(call)) =
                 (change.storage, change.allocated_by.and_then(|record| calls.enclosing(record)))
@@ -31,8 +30,8 @@ impl Traffic {
                 makers.entry(storage).or_insert_with(|| vec![call]);
             }
         }
-        let mut counted_inputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
-        let mut counted_outputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
+        let mut counted_inputs: HashSet<(CallId, u32)> = HashSet::default();
+        let mut counted_outputs: HashSet<(CallId, u32)> = HashSet::default();
         for (number, record) in (0..).zip(&trace.records) {
             let RecordKind::Op(op) = &record.what else { continue };
             let around = calls.enclosing(number);

@@ -11,20 +11,17 @@ use super::numbers::{Described, IdTable};
 use super::read::{Mode, ReadTrace};
 use crate::interner::Interner;
 use crate::repairs::{Repair, Repairs};
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, fast::RandomState};
 use memtrack_model::Phase;
 use memtrack_model::optrace::{
     Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
     Optimizer, Param, Record, RecordId, RecordKind, Tensor, TensorId, TraceFrame, TracePhase,
 };
 use memtrack_model::snapshot::StringId;
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 /// The maximum size of an allocation. The limit of 1 PiB keeps sums from overflowing.
 const MAX_ALLOCATION_BYTES: u64 = 1 << 50;
-
-type Map<K, V> = HashMap<K, V, RandomState>;
 
 pub(super) struct Builder {
     mode: Mode,
@@ -32,17 +29,17 @@ pub(super) struct Builder {
     pub(super) repairs: Repairs,
     hasher: RandomState,
     strings: Interner,
-    devices: Map<Box<str>, DeviceIndex>,
+    devices: HashMap<Box<str>, DeviceIndex>,
     tensors: IdTable,
     stacks: IdTable,
     /// The ids of operators, modules and optimizers.
     ids: IdTable,
     /// The element types that the trace declares.
-    dtypes: Map<StringId, u64>,
+    dtypes: HashMap<StringId, u64>,
     /// Tensors whose element type has not been declared yet.
     untyped: Vec<TensorId>,
     /// The open records of each thread, from the outermost to the innermost.
-    open: Map<u64, Vec<RecordId>>,
+    open: HashMap<u64, Vec<RecordId>>,
     /// Records whose parent has not been defined yet, each with the parent's id.
     pending_parents: Vec<(RecordId, u64)>,
     /// End lines that came before the records that they end. Each entry holds the id, time and results.
@@ -62,13 +59,13 @@ impl Builder {
             repairs: Repairs::default(),
             hasher: RandomState::default(),
             strings: Interner::default(),
-            devices: Map::default(),
+            devices: HashMap::default(),
             tensors: IdTable::default(),
             stacks: IdTable::default(),
             ids: IdTable::default(),
-            dtypes: Map::default(),
+            dtypes: HashMap::default(),
             untyped: Vec::new(),
-            open: Map::default(),
+            open: HashMap::default(),
             pending_parents: Vec::new(),
             pending_ends: Vec::new(),
             newest_ns: i64::MIN,

@@ -5,11 +5,8 @@ use super::decide::{Classifier, Decision, FreeSite};
 use super::order::Storage;
 use super::rule::{Confidence, Rule};
 use crate::Category;
+use foldhash::{HashMap, HashSet};
 use memtrack_model::Phase;
-use std::collections::{HashMap, HashSet};
-
-type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
-type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
 /// The maximum number of tensors of a parameter's size that an optimizer keeps per parameter. AMSGrad keeps
 /// three, and some optimizers also keep a full-precision copy.
@@ -35,7 +32,7 @@ impl Classifier<'_> {
         if !is_enabled(&Rule::GradientBySize) || self.facts.frees_have_stacks || self.facts.is_from_profiler {
             return;
         }
-        let mut parameter_sizes: FastSet<u64> = FastSet::default();
+        let mut parameter_sizes: HashSet<u64> = HashSet::default();
         for (storage, decision) in self.storages.iter().zip(&*decided) {
             let is_old = self.is_old(storage) && storage.to.is_none();
             if is_old || decision.is_some_and(|(category, _)| category == Category::Parameter) {
@@ -60,7 +57,7 @@ impl Classifier<'_> {
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
         let gradients = self.gradients_per_pass(decided);
-        let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
+        let mut candidates: HashMap<u64, Vec<usize>> = HashMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
             // A parameter may have been created in the same way as an input.
@@ -114,8 +111,8 @@ impl Classifier<'_> {
     }
 
     /// Returns, for each size, the maximum number of gradients that a single backward pass produced.
-    fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
-        let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
+    fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> HashMap<u64, usize> {
+        let mut of_run: HashMap<(u64, usize), usize> = HashMap::default();
         for (storage, decision) in self.storages.iter().zip(decided) {
             if let Some((Category::Gradient, _)) = decision {
                 let class = self.size_class(storage.size_bytes);
@@ -124,7 +121,7 @@ impl Classifier<'_> {
                 *of_run.entry((class, pass)).or_default() += 1;
             }
         }
-        let mut most: FastMap<u64, usize> = FastMap::default();
+        let mut most: HashMap<u64, usize> = HashMap::default();
         for ((class, _), count) in of_run {
             let most = most.entry(class).or_default();
             *most = count.max(*most);
@@ -137,13 +134,13 @@ impl Classifier<'_> {
     /// or one list of tensors after another.
     fn written_last(
         &self,
-        candidates: &FastMap<u64, Vec<usize>>,
-        gradients: &FastMap<u64, usize>,
-    ) -> FastSet<usize> {
+        candidates: &HashMap<u64, Vec<usize>>,
+        gradients: &HashMap<u64, usize>,
+    ) -> HashSet<usize> {
         let in_step = |row: &usize| self.order.run(*row).phase == Some(Phase::Optimizer);
         let all = || candidates.values().flatten().copied();
         let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
-        let Some(step) = first.map(|row| self.order.run_number(row)) else { return FastSet::default() };
+        let Some(step) = first.map(|row| self.order.run_number(row)) else { return HashSet::default() };
         // Use each candidate's last write in the step, because weight decay can also write a parameter earlier.
         let mut sequence: Vec<(usize, usize)> = all()
             .filter_map(|at| {
@@ -212,7 +209,7 @@ impl Classifier<'_> {
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
         // The exchanged blocks, grouped by step and size.
-        let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
+        let mut steps: HashMap<(usize, u64), Exchange> = HashMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
             let step = |row: usize| {

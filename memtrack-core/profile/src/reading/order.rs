@@ -2,19 +2,17 @@
 //! device, and which blocks are the same tensor that was written in place.
 
 use super::frames::StackFacts;
+use foldhash::HashMap;
 use memtrack_model::NameFrames;
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{FrameId, ScopeKind, Snapshot};
 use memtrack_report::analysis::lifetimes::Lifetime;
-use std::collections::HashMap;
-
-type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The facts that stacks and scopes reveal. Each fact is determined only once.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    by_stack: FastMap<StackId, StackFacts>,
+    by_stack: HashMap<StackId, StackFacts>,
     no_stack: StackFacts,
     by_scope: Vec<Option<Phase>>,
     /// For each scope, the outermost enclosing operator that is in the same phase.
@@ -129,7 +127,7 @@ pub(super) fn group_into_storages(
 ) -> Vec<Storage> {
     let mut storages: Vec<Storage> = Vec::with_capacity(lifetimes.len());
     // The event row and storage of the last free at each address.
-    let mut freed: FastMap<u64, (usize, usize)> = FastMap::default();
+    let mut freed: HashMap<u64, (usize, usize)> = HashMap::default();
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&at| lifetimes[at].from);
     for at in order {
@@ -339,8 +337,8 @@ impl Order {
 
 /// Returns the event rows at which a storage is written in place. Each row comes with a flag that is true if
 /// the storage is a gradient, which a backward pass can write.
-fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
-    let mut rows = FastMap::default();
+fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> HashMap<usize, bool> {
+    let mut rows = HashMap::default();
     for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {
         let is_gradient = facts.stack(storage.stack).phase == Some(Phase::Backward);
         rows.extend(storage.written.iter().map(|&row| (row, is_gradient)));
@@ -349,7 +347,7 @@ fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> Fas
     rows
 }
 
-fn find_mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row: usize) -> Option<Mark> {
+fn find_mark(snapshot: &Snapshot, facts: &Facts, written: &HashMap<usize, bool>, row: usize) -> Option<Mark> {
     let action = snapshot.events.action[row];
     if let Some(&is_gradient) = written.get(&row) {
         return (!is_gradient).then_some(Mark::Written);
@@ -405,7 +403,7 @@ fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
 fn next_in_other_calls(
     snapshot: &Snapshot,
     facts: &Facts,
-    written: &FastMap<usize, bool>,
+    written: &HashMap<usize, bool>,
     rows: &[usize],
 ) -> Vec<usize> {
     let mut other = vec![0; snapshot.events.len()];
@@ -432,7 +430,7 @@ fn next_in_other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -
     }
     let mut other = vec![0; snapshot.events.len()];
     // For each thread, the next allocation and its operator.
-    let mut next: FastMap<ThreadId, (usize, Option<ScopeId>)> = FastMap::default();
+    let mut next: HashMap<ThreadId, (usize, Option<ScopeId>)> = HashMap::default();
     for &row in rows.iter().rev() {
         if snapshot.events.action[row] != Action::Alloc {
             continue;

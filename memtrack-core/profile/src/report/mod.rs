@@ -12,13 +12,12 @@ use crate::places::{Places, StepPart};
 use crate::recorded::Attribution;
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, peak, serialize_bytes, span_ns, walk};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::answer::{DeviceAnswer, serialize_name};
 use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_report::analysis::estimate::{Estimate, KnownTotal, Sum};
 use owners::Owners;
 use serde::Serialize;
-use std::collections::HashMap;
 
 /// A moment in a trace at which memory is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -414,7 +413,7 @@ fn estimate_error(number: u64, estimate: Option<Estimate>) -> Estimate {
 }
 
 /// The name and the running sums of each group of pieces, keyed by what the pieces have in common.
-struct Groups<K>(HashMap<K, (String, Tally), RandomState>);
+struct Groups<K>(HashMap<K, (String, Tally)>);
 
 impl<K: std::hash::Hash + Eq> Groups<K> {
     fn get_or_add(&mut self, key: K, name: impl FnOnce() -> String) -> &mut Tally {
