@@ -25,7 +25,7 @@ impl CoalescedTimeline {
     pub fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
         let mut coalesced = Self::default();
         let mut first = -1;
-        for change in profile.changes().iter().filter(|change| change.device == device) {
+        for change in profile.changes_on(device) {
             let time = if change.time_ns == -1 { -1 } else { to_microseconds(change.time_ns) };
             if first == -1 || (time < first && time > 0) {
                 first = time;
@@ -72,7 +72,7 @@ impl CoalescedTimeline {
 /// # Errors
 /// Fails if writing to `out` fails.
 pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
-    let changes = profile.changes().iter().filter(|change| change.device == device);
+    let changes = profile.changes_on(device);
     let records = changes.flat_map(|change| {
         category_deltas(profile, change)
             .map(move |(category, bytes)| (change.time_ns, change.action as u8, bytes, category.index()))

@@ -115,7 +115,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let memory_unit = byte_unit(highest);
         let mut memory = Axis::from_zero(highest / memory_unit.0, 6.0, true);
         memory.ticks.iter_mut().for_each(|(_, label)| *label = format!("{label} {}", memory_unit.1));
-        let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+        let begin_ns = profile.begin_ns();
         let last = span_ns(profile, device).map_or(begin_ns, |(_, last)| last);
         let duration_ns = last.saturating_sub(begin_ns).max(1) as f64;
         let time_unit = time_unit(duration_ns);

@@ -69,7 +69,7 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
     }
     let mut pieces: Vec<Piece> = Vec::new();
     let mut indices: HashMap<PieceKey, usize> = HashMap::default();
-    for change in profile.changes().iter().filter(|change| change.device == device) {
+    for change in profile.changes_on(device) {
         let key =
             change.storage.map_or(PieceKey::Record(change.allocated_by.or(change.record)), PieceKey::Storage);
         let category = profile.category_of(change);

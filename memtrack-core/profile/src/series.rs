@@ -39,7 +39,7 @@ impl Moment {
 /// a device after all changes at that time.
 pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&Moment)) {
     let mut moment: Option<Moment> = None;
-    for change in profile.changes().iter().filter(|change| change.device == device) {
+    for change in profile.changes_on(device) {
         let now = moment.get_or_insert(Moment { time_ns: change.time_ns, ..Moment::default() });
         if now.time_ns != change.time_ns {
             visit(now);

@@ -25,7 +25,7 @@ use std::rc::Rc;
 /// Returns a snapshot of the given devices. `cpu` becomes the host heap, and `cuda:1` becomes device number
 /// 1.
 pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
-    let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let begin_ns = profile.begin_ns();
     let mut tables = Tables {
         profile,
         places: Places::of(profile.trace()),
@@ -43,7 +43,7 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
     for (&device, id) in devices.iter().zip(device_ids(profile, devices)) {
         tables.add_device(device, id, begin_ns, &mut categories);
     }
-    let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
+    let names = Category::labels();
     // This cannot fail, because the categories have not been set yet.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = FramesByKey(tables.frames);

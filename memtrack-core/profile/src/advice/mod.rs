@@ -246,7 +246,7 @@ impl Advice {
         let estimate = profile.attribution().and_then(|attribution| attribution.peak_error(device));
         let peak_bytes_error = estimate.unwrap_or(Estimate::exact(counted as f64));
         let (unseen_bytes, unseen_error) = memory.bytes_without_tensors(peak);
-        let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+        let first_ns = profile.begin_ns();
         let peak_time = curve.begin_ns(peak).unwrap_or(first_ns);
         let mut advice = Self {
             device: DeviceAnswer::from_trace_name(profile.device_name(device)),

@@ -247,6 +247,16 @@ impl<'a> Profile<'a> {
         &self.changes
     }
 
+    /// Returns the changes to a device's memory in chronological order.
+    pub fn changes_on(&self, device: DeviceIndex) -> impl DoubleEndedIterator<Item = &Change> {
+        self.changes.iter().filter(move |change| change.device == device)
+    }
+
+    /// Returns the time of the trace's first record in ns.
+    pub fn begin_ns(&self) -> i64 {
+        self.trace.records.first().map_or(0, |record| record.time_ns)
+    }
+
     /// Returns the pieces of memory, indexed by PyTorch's allocation id. Entry 0 and pieces in which no
     /// tensor was seen are `None`.
     pub fn storages(&self) -> &[Option<Storage>] {

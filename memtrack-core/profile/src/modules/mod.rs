@@ -205,7 +205,7 @@ fn call_spans(
     curve: &Curve,
     calls: &Calls,
 ) -> Vec<(Span, Option<Span>)> {
-    let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let first_ns = profile.begin_ns();
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
     // The spans, and three states for each span: before it, at its peak and after it. Each state comes with three times the
     // span's index, plus 0, 1 or 2.
@@ -268,7 +268,7 @@ fn state_errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     };
     let mut sum = Sum::default();
     let mut errors = vec![attribution.bytes(device, &sum)];
-    let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
+    let mut changes = profile.changes_on(device).peekable();
     walk(profile, device, |moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
             let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));

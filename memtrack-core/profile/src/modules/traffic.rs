@@ -23,7 +23,7 @@ impl Traffic {
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
         // For each storage, the innermost calls that allocated it or wrote to it.
         let mut makers: HashMap<u32, Vec<CallId>> = HashMap::default();
-        for change in profile.changes().iter().filter(|change| change.device == device) {
+        for change in profile.changes_on(device) {
             if let (Some(storage), Some(call)) =
                 (change.storage, change.allocated_by.and_then(|record| calls.enclosing(record)))
             {

@@ -11,7 +11,7 @@ use memtrack_model::snapshot::{InferredCategories, Snapshot};
 /// file are skipped. `names` symbolizes stack frames, as `Symbolizer::of(snapshot)` does.
 pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCategories {
     let mut found = InferredCategories {
-        names: Category::ALL.iter().map(|category| category.label().to_owned()).collect(),
+        names: Category::labels(),
         of_event: vec![0; snapshot.events.len()],
         of_block: vec![0; snapshot.blocks.len()],
     };

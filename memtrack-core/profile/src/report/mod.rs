@@ -222,7 +222,7 @@ impl CategoryReport {
             device: DeviceAnswer::from_trace_name(profile.device_name(device)),
             source: "traced",
             exactly_as_pytorch: profile.is_compat(),
-            changes: profile.changes().iter().filter(|change| change.device == device).count() as u64,
+            changes: profile.changes_on(device).count() as u64,
             lasts_ns: span.map_or(0, |(first, last)| last.abs_diff(first)),
             moments: memory,
             phases: build_phases(profile, device, &pieces, &places),
@@ -250,7 +250,7 @@ fn memory_at(
     owners: &Owners,
     names: &mut Names<'_>,
 ) -> MomentMemory {
-    let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let begin = profile.begin_ns();
     let attribution = profile.attribution();
     // All reports on a recording place its peak at the same moment.
     let record = attribution
@@ -464,7 +464,7 @@ fn build_phases(
     }
     // For each phase, the time at which the most bytes were allocated right after one of its changes.
     let mut highest_ns = [0; StepPart::ALL.len()];
-    let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
+    let mut changes = profile.changes_on(device).peekable();
     walk(profile, device, |moment: &Moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
             let memory = matches!(change.action, Action::Create | Action::Destroy);
