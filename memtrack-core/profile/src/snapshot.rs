@@ -30,7 +30,7 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
         profile,
         places: Places::of(profile.trace()),
         snapshot: Snapshot::default(),
-        frames: Vec::new(),
+        frames: vec![Frame { function: "(before the trace)".to_owned(), ..Frame::default() }],
         frame_keys: HashMap::default(),
         stacks: HashMap::default(),
         scopes: HashMap::default(),
@@ -79,6 +79,9 @@ fn remove_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     }
     PytorchSnapshot::try_from(snapshot).expect("it had that form")
 }
+
+/// The key of the frame that stands for whatever allocated memory before the trace.
+const BEFORE_THE_TRACE: u64 = 1;
 
 struct Tables<'a> {
     profile: &'a Profile<'a>,
@@ -155,10 +158,7 @@ impl Tables<'_> {
             stream: StreamId(stream),
             stack: match piece.allocated_by {
                 Some(record) => self.record_stack(record),
-                None => self.stack_with_frames(&[Frame {
-                    function: "(before the trace)".to_owned(),
-                    ..Frame::default()
-                }]),
+                None => self.intern(vec![BEFORE_THE_TRACE]),
             },
             scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.record_scope(record)),
             thread: ThreadId::NONE,
@@ -219,19 +219,6 @@ impl Tables<'_> {
         let key = self.frames.len() as u64;
         self.frame_keys.insert(frame, key);
         key
-    }
-
-    /// Returns a stack with the given frames, which do not have to appear in the trace.
-    fn stack_with_frames(&mut self, frames: &[Frame]) -> StackId {
-        let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
-            Some(place) => place as u64 + 1,
-            None => {
-                self.frames.push(frame.clone());
-                self.frames.len() as u64
-            }
-        });
-        let keys = keys.collect();
-        self.intern(keys)
     }
 
     fn intern(&mut self, keys: Vec<u64>) -> StackId {

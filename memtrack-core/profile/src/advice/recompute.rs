@@ -10,7 +10,7 @@ use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, StepPart};
 use foldhash::{HashMap, HashSet};
-use memtrack_model::optrace::{Arg, Op, OpKind, RecordKind};
+use memtrack_model::optrace::{OpKind, RecordKind};
 use memtrack_model::snapshot::StringId;
 use std::cmp::Reverse;
 
@@ -255,11 +255,8 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                 *sum = sum.saturating_add(u64::try_from(duration_ns).unwrap_or(0));
             }
         }
-        let written = written_tensors(op);
-        for (at, (_, storage)) in memory.profile.references(number).into_iter().enumerate() {
-            let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize]) else {
-                continue;
-            };
+        for (storage, is_written) in memory.profile.operands(number, op) {
+            let Some(piece) = memory.piece_of_storage[storage as usize] else { continue };
             let category = memory.pieces[piece as usize].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Buffer) {
                 continue;
@@ -269,18 +266,12 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                     continue;
                 }
                 let call_memory = &mut all[call as usize];
-                call_memory.writes_older_memory |= written.get(at).copied().unwrap_or(false);
+                call_memory.writes_older_memory |= is_written;
                 call_memory.read.insert(piece);
             }
         }
     }
     all
-}
-
-/// Returns, for each tensor in an operator's arguments, whether the operator writes to it.
-fn written_tensors(op: &Op) -> Vec<bool> {
-    let is_written = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
-    op.args.iter().flat_map(is_written).collect()
 }
 
 /// Returns the times at which each piece was written, in ns.

@@ -21,7 +21,9 @@ use crate::phases::record_phases;
 use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId, TracePhase};
+use memtrack_model::optrace::{
+    Arg, DeviceIndex, Op, OperatorTrace, RecordId, RecordKind, TensorId, TracePhase,
+};
 use std::fmt;
 use std::ops::Range;
 use timeline::Versions;
@@ -278,6 +280,16 @@ impl<'a> Profile<'a> {
             references.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
         });
         references
+    }
+
+    /// Returns the storages of an operator's arguments and results, each with whether the operator writes to it as an
+    /// argument.
+    pub(crate) fn operands(&self, record: RecordId, op: &Op) -> impl Iterator<Item = (u32, bool)> {
+        let is_written = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
+        let written: Vec<bool> = op.args.iter().flat_map(is_written).collect();
+        let references =
+            self.references(record).into_iter().zip(written.into_iter().chain(std::iter::repeat(false)));
+        references.filter_map(|((_, storage), written)| Some((storage?, written)))
     }
 
     /// Returns the category of a version of a storage, or `None` if it is unknown.

@@ -5,7 +5,7 @@ use crate::analysis::Profile;
 use crate::category::Category;
 use crate::places::{Places, StepPart};
 use foldhash::{HashMap, HashSet};
-use memtrack_model::optrace::{Arg, DeviceIndex, RecordKind};
+use memtrack_model::optrace::{DeviceIndex, RecordKind};
 
 /// The number of input and output bytes of each call.
 pub(super) struct Traffic {
@@ -36,8 +36,7 @@ impl Traffic {
             let RecordKind::Op(op) = &record.what else { continue };
             let around = calls.enclosing(number);
             let is_forward = matches!(places.get(number).part, StepPart::Forward | StepPart::Other);
-            for (place, (_, storage)) in profile.references(number).into_iter().enumerate() {
-                let Some(key) = storage else { continue };
+            for (key, is_written) in profile.operands(number, op) {
                 let Some(storage) = profile.storages()[key as usize] else { continue };
                 if storage.device != device || !is_passed_by_caller(profile.category(key, 0)) || !is_forward {
                     continue;
@@ -65,7 +64,7 @@ impl Traffic {
                         }
                     }
                 }
-                if let Some(call) = around.filter(|_| writes_tensor(&op.args, place)) {
+                if let Some(call) = around.filter(|_| is_written) {
                     let made = makers.entry(key).or_default();
                     if !made.contains(&call) {
                         made.push(call);
@@ -75,19 +74,6 @@ impl Traffic {
         }
         traffic
     }
-}
-
-/// Returns whether the operator writes to the tensor at index `place`, counting the tensors of all arguments
-/// in order.
-fn writes_tensor(args: &[Arg], mut place: usize) -> bool {
-    for arg in args {
-        let count = arg.tensors().len();
-        if place < count {
-            return arg.written() == Some(true);
-        }
-        place -= count;
-    }
-    false
 }
 
 /// Returns whether memory of this category is passed to a module by its caller, as opposed to being held by

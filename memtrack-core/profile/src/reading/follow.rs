@@ -24,12 +24,11 @@ impl Classifier<'_> {
     /// Finds gradients by their size. If the stacks of frees are not recorded, a gradient that is freed
     /// before the next phase starts looks like other memory of the backward pass, except that it has the size
     /// of a parameter.
-    pub(super) fn decide_gradients_by_size(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
-        if !is_enabled(&Rule::GradientBySize) || self.facts.frees_have_stacks || self.facts.is_from_profiler {
+    pub(super) fn decide_gradients_by_size(&self, decided: &mut [Option<Decision>]) {
+        if !(self.is_enabled)(Rule::GradientBySize)
+            || self.facts.frees_have_stacks
+            || self.facts.is_from_profiler
+        {
             return;
         }
         let mut parameter_sizes: HashSet<u64> = HashSet::default();
@@ -51,11 +50,7 @@ impl Classifier<'_> {
     /// Classifies blocks that are older than the first step and have the size of a gradient. If a backward
     /// pass makes N gradients of some size, N blocks of that size are parameters, and the others are
     /// optimizer state.
-    pub(super) fn decide_early_by_size(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
+    pub(super) fn decide_early_by_size(&self, decided: &mut [Option<Decision>]) {
         let gradients = self.gradients_per_pass(decided);
         let mut candidates: HashMap<u64, Vec<usize>> = HashMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
@@ -93,8 +88,8 @@ impl Classifier<'_> {
                 // An input may also have the size of a gradient. In a profiler's snapshot, state can be
                 // recognized by its writes.
                 let is_input = self.facts.is_from_profiler && storage.written.is_empty();
-                if is_enabled(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
-                    decided[at] = Some((rule.category(), rule));
+                if !(is_input && rule.category() == Category::OptimizerState) {
+                    decided[at] = self.decision(rule).or(decided[at]);
                 }
             }
         }
@@ -169,11 +164,7 @@ impl Classifier<'_> {
     }
 
     /// Classifies the remaining blocks that are older than the trace.
-    pub(super) fn decide_remaining_old(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
+    pub(super) fn decide_remaining_old(&self, decided: &mut [Option<Decision>]) {
         let (has_forward, has_backward) = (self.has_phase(Phase::Forward), self.has_phase(Phase::Backward));
         for (storage, decision) in self.storages.iter().zip(decided) {
             if decision.is_some() || !self.is_old(storage) {
@@ -195,19 +186,13 @@ impl Classifier<'_> {
                 FreeSite::Never if has_forward => Rule::OldInInference,
                 _ => continue,
             };
-            if is_enabled(&rule) {
-                *decision = Some((rule.category(), rule));
-            }
+            *decision = self.decision(rule);
         }
     }
 
     /// Classifies blocks that a step allocated and kept in place of blocks that it freed. They hold the new
     /// value of a parameter or of optimizer state.
-    pub(super) fn decide_replacements(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
+    pub(super) fn decide_replacements(&self, decided: &mut [Option<Decision>]) {
         // The exchanged blocks, grouped by step and size.
         let mut steps: HashMap<(usize, u64), Exchange> = HashMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
@@ -249,7 +234,7 @@ impl Classifier<'_> {
                 let Some((category, by)) = decided[old].filter(|_| row < to) else { continue };
                 let is_guess = by.confidence() == Confidence::Guess;
                 let rule = if is_guess { Rule::ReplacedGuess } else { Rule::ReplacedInStep };
-                if is_enabled(&rule) {
+                if (self.is_enabled)(rule) {
                     decided[new] = Some((category, rule));
                 }
             }
