@@ -336,9 +336,9 @@ pub use memtrack_page as page;
 #[cfg(feature = "categories")]
 pub use memtrack_profile as profile;
 #[cfg(feature = "scrub")]
-pub use memtrack_report::scrub;
+pub use memtrack_scrub as scrub;
 #[cfg(feature = "report")]
-pub use memtrack_report::viz;
+pub use memtrack_viz as viz;
 
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
@@ -411,8 +411,10 @@ pub mod cycles {
 /// and leaks. The feature `compare` adds limits and the differences between two snapshots.
 #[cfg(feature = "report")]
 pub mod analysis {
+    pub use memtrack_blocks::*;
+    pub use memtrack_frames::*;
     pub use memtrack_model::units;
-    pub use memtrack_report::analysis::*;
+    pub use memtrack_report::*;
 }
 
 /// Snapshots in the formats of other tools: pprof, flame graphs and tables.

@@ -8,14 +8,16 @@ use std::path::Path;
 
 #[cfg(feature = "report")]
 use crate::tracker::MemoryTracker;
+#[cfg(feature = "report")]
+use memtrack_blocks::moment::Moment;
+#[cfg(feature = "report")]
+use memtrack_frames::framework_operators::Patterns;
 #[cfg(feature = "record")]
 use memtrack_recorder::{recorder::session, reentry};
 #[cfg(feature = "report")]
-use memtrack_report::analysis::{
-    framework_operators::Patterns,
+use memtrack_report::{
     holds::{HoldsQuery, WhoHolds},
     leaks::{LeakOptions, LeakReport, NoSuchInterval, leaks},
-    moment::Moment,
     phases::{PhaseReport, phases},
     top::{By, TopOptions, TopReport, top_with},
 };

@@ -4,7 +4,7 @@ use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::recorder::report_hook::{ReportContext, SYMBOL_TIME};
 use memtrack_recorder::reentry;
-use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, log_text};
+use memtrack_report::holds::{HoldsQuery, WhoHolds, log_text};
 use memtrack_symbols::Symbolizer;
 
 /// Formats the report that the recorder prints automatically.

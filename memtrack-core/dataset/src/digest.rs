@@ -2,9 +2,9 @@
 //! tables returns the same numbers.
 
 use crate::table::{Column, Kind, Rows, Table};
+use memtrack_blocks::estimate::Estimate;
 use memtrack_model::event::DeviceKind;
-use memtrack_report::analysis::estimate::Estimate;
-use memtrack_report::analysis::ranks::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
+use memtrack_report::ranks::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
 
 /// The ranks, one row each.
 pub static RUNS: Table = Table {

@@ -31,7 +31,7 @@ pub use table::{Column, Kind, Table};
 use memtrack_model::NameFrames;
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
-use memtrack_report::analysis::ranks::RankDigest;
+use memtrack_report::ranks::RankDigest;
 use place::Staging;
 use stacks::Stacks;
 use std::io::{self, Write};

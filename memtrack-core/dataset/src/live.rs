@@ -3,10 +3,10 @@
 
 use crate::stacks::Stacks;
 use crate::table::{Column, Kind, Rows, Table};
+use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
+use memtrack_blocks::peak::Peak;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
-use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
-use memtrack_report::analysis::peak::Peak;
 use std::collections::BTreeMap;
 
 /// The memory that was live at the peak and at the end, by the stack that allocated it.

@@ -4,13 +4,13 @@
 //! **Why the csv crate?** Texts from programs may contain quotes and line feeds. (csv 1.4, MIT or Unlicense.)
 
 use crate::ExportOptions;
+use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
+use memtrack_blocks::origin::{Origin, Origins};
+use memtrack_frames::attribution::{Attributor, Source};
+use memtrack_frames::framework_operators::Patterns;
+use memtrack_frames::ownership::{Owners, short};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, StackId};
-use memtrack_report::analysis::attribution::{Attributor, Source};
-use memtrack_report::analysis::framework_operators::Patterns;
-use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
-use memtrack_report::analysis::origin::{Origin, Origins};
-use memtrack_report::analysis::ownership::{Owners, short};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -3,7 +3,7 @@
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;
-use memtrack_report::analysis::live_flame::LiveFlame;
+use memtrack_report::live_flame::LiveFlame;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 

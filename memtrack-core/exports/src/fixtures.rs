@@ -131,9 +131,9 @@ pub(crate) struct Expected {
 impl Expected {
     /// Returns the numbers, taken from the ranking of all blocks.
     pub(crate) fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
-        use memtrack_report::analysis::moment::Moment;
-        use memtrack_report::analysis::reserved::ReservedPeak;
-        use memtrack_report::analysis::top::{By, TopOptions, top};
+        use memtrack_blocks::moment::Moment;
+        use memtrack_blocks::reserved::ReservedPeak;
+        use memtrack_report::top::{By, TopOptions, top};
         let sums = |moment: Option<Moment>| {
             let report = top(snapshot, By::Size, device, &TopOptions::new().at(moment));
             ((report.totals.allocated_bytes, report.totals.count), report.peak.bytes)

@@ -16,8 +16,8 @@ pub(crate) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     use memtrack_dataset::{EventLine, write_events};
+    use memtrack_frames::ownership::{Owners, short};
     use memtrack_model::event::{DeviceId, StackId};
-    use memtrack_report::analysis::ownership::{Owners, short};
 
     let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
     let mut owners = Owners::new(&options.rules);

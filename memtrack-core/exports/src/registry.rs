@@ -2,11 +2,11 @@
 //! a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
+use memtrack_blocks::moment::Moment;
 use memtrack_formats::{Compression, write_compressed};
+use memtrack_frames::ownership::Rules;
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
-use memtrack_report::analysis::moment::Moment;
-use memtrack_report::analysis::ownership::Rules;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 

@@ -5,9 +5,9 @@
 use crate::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks, file_of, line_of};
 use crate::usage::{Counts, Total, Usage, UsageRow};
+use memtrack_blocks::moment::Moment;
 use memtrack_model::units::capitalised;
 use memtrack_model::{Frame, Snapshot};
-use memtrack_report::analysis::moment::Moment;
 use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::cmp::Reverse;

@@ -1,10 +1,10 @@
 //! Determines which functions of a stack an export contains. As in `memtrack top`, the ownership rules remove frames
 //! that only forward calls, and the stack starts with the function that requested the memory.
 
+use memtrack_blocks::origin::Origin;
+use memtrack_frames::ownership::{Owner, Owners, Rules, short};
+use memtrack_frames::trim::is_internal;
 use memtrack_model::{Frame, Snapshot};
-use memtrack_report::analysis::origin::Origin;
-use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
-use memtrack_report::analysis::trim::is_internal;
 use memtrack_symbols::Symbolizer;
 
 /// The inlined functions at one key, followed by the function that contains them.

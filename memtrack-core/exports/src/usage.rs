@@ -1,13 +1,13 @@
 //! Adds up, by origin, the memory that was allocated on a device and the memory that was in use at given moments. These
 //! totals are the contents of profiles.
 
+use memtrack_blocks::estimate::{Estimate, Precision, Sum};
+use memtrack_blocks::lifetimes::lifetimes;
+use memtrack_blocks::moment::Moment;
+use memtrack_blocks::origin::{Origin, Origins};
+use memtrack_blocks::peak::Peak;
 use memtrack_model::Snapshot;
 use memtrack_model::event::{DeviceId, ScopeId, StreamId};
-use memtrack_report::analysis::estimate::{Estimate, Precision, Sum};
-use memtrack_report::analysis::lifetimes::lifetimes;
-use memtrack_report::analysis::moment::Moment;
-use memtrack_report::analysis::origin::{Origin, Origins};
-use memtrack_report::analysis::peak::Peak;
 use std::collections::HashMap;
 
 /// The properties that all blocks in a row share.

@@ -2,12 +2,12 @@
 //! the page that shows its subject.
 
 use crate::head::{PageState, Sentence};
+use memtrack_blocks::reserved::ReservedPeak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::paths::file_name;
 use memtrack_model::snapshot::Snapshot;
-use memtrack_report::analysis::reserved::ReservedPeak;
-use memtrack_report::analysis::summary::{DeviceSummary, HintSubject, origin_of};
-use memtrack_report::analysis::top::TopRow;
+use memtrack_report::summary::{DeviceSummary, HintSubject, origin_of};
+use memtrack_report::top::TopRow;
 
 /// The title of the lines that suggest what to inspect first.
 const LOOK_FIRST_TITLE: &str = "Look first at";

@@ -1,11 +1,11 @@
 //! The texts of a page, which are the strings, frames, stacks and scopes that it uses, each stored once.
 
 use crate::columns::Columns;
+use memtrack_frames::ownership::{Owners, Rules};
+use memtrack_frames::trim::{is_allocator_entry, is_internal, is_plumbing};
 use memtrack_model::Frame;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
-use memtrack_report::analysis::ownership::{Owners, Rules};
-use memtrack_report::analysis::trim::{is_allocator_entry, is_internal, is_plumbing};
 use std::collections::HashMap;
 
 /// The texts requested so far, in the order of their numbers.

@@ -6,12 +6,12 @@ use crate::category::Category;
 use crate::pieces::pieces;
 use crate::report::text::format_time;
 use crate::series::{Moment, peak, span_ns, walk};
-use memtrack_model::optrace::DeviceIndex;
-use memtrack_model::units::{human_bytes, human_count, printable};
-use memtrack_report::analysis::estimate::{Estimate, Sum};
-use memtrack_report::figures::{
+use memtrack_blocks::estimate::{Estimate, Sum};
+use memtrack_figures::{
     AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, text_width,
 };
+use memtrack_model::optrace::DeviceIndex;
+use memtrack_model::units::{human_bytes, human_count, printable};
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};

@@ -5,10 +5,10 @@ use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
 use crate::recorded::{PRODUCER, ROOT_PREFIX};
 use foldhash::HashMap;
+use memtrack_frames::attribution::{OUTSIDE_MODULES, module_at, operator_at};
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, RecordKind};
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_model::{ScopePosition, ScopeStep};
-use memtrack_report::analysis::attribution::{OUTSIDE_MODULES, module_at, operator_at};
 
 /// Provides the names of a profile's operators and modules.
 pub(crate) struct Names<'a> {

@@ -3,8 +3,8 @@
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
 use foldhash::HashMap;
+use memtrack_blocks::estimate::Sum;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
-use memtrack_report::analysis::estimate::Sum;
 
 /// A piece of memory, which is a single allocation over its whole lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]

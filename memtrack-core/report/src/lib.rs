@@ -1,15 +1,12 @@
-//! Reports on snapshots: those of PyTorch's `_memory_viz.py`, in the same wording ([`viz`]), memtrack's own
-//! ([`analysis`]), and the operator series that PyTorch's `MemoryTracker` keeps ([`tracker`]).
+//! memtrack's reports on a snapshot: the memory that was live at the peak ([`at_peak`]), its operators and stacks ([`top`]), its
+//! phases ([`phases`]), the memory that a device holds at the end ([`summary`]), who holds it ([`holds`]), limits on it (`check`),
+//! leaks ([`leaks`]), differences (`diff`) and the ranks of a job (`ranks`). None of them depends on where the snapshot came
+//! from. What they are made of is below: `memtrack-frames` judges functions, `memtrack-blocks` follows blocks.
 //!
-//! This package has the following modules:
-//!
-//! - [`analysis`]: the reports `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`, `leaks`, `holds` (who
-//!   holds the memory), `diff` and `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`, for the
-//!   errors of sums over samples; and `ownership`, which determines whether a frame is in the user's code.
-//! - `viz`: PyTorch's texts.
-//! - `tracker`: operator series, with their files and figures.
-//! - `figures`: axes and a canvas.
-//! - `scrub`: snapshots with pseudonyms.
+//! **Allocated or requested?** *Allocated* sizes are rounded, as in PyTorch's statistics; *requested* sizes are the
+//! ones in the trace, unrounded. `summary`, `peak` and `check` report the peak in requested bytes, and `top` uses
+//! requested bytes throughout. On a heap the rounding is unknown, so both are the same. Reports that reproduce
+//! PyTorch's output keep PyTorch's terms.
 //!
 //! **Why the features `all` and `compare`?** Without `all`, the package contains only the reports that a running
 //! program produces about itself: rankings, summaries and the holders of memory. The comparisons of files (`diff`,
@@ -20,12 +17,23 @@
 // Without `all`, some helpers are used only by reports that are not compiled.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]
 
-pub mod analysis;
-#[cfg(feature = "plot")]
-pub mod figures;
-#[cfg(feature = "scrub")]
-pub mod scrub;
+pub mod at_peak;
+#[cfg(feature = "compare")]
+pub mod check;
+#[cfg(feature = "compare")]
+pub mod diff;
+pub mod holds;
+pub mod layout;
 #[cfg(feature = "all")]
-pub mod tracker;
+pub mod leaks;
+#[cfg(feature = "compare")]
+pub mod live_flame;
 #[cfg(feature = "all")]
-pub mod viz;
+pub mod phases;
+pub mod process_memory;
+#[cfg(feature = "compare")]
+pub mod processes;
+#[cfg(feature = "compare")]
+pub mod ranks;
+pub mod summary;
+pub mod top;

@@ -61,6 +61,6 @@ pub fn save_memory_usage(_path: impl AsRef<Path>) -> io::Result<()> {
 #[cfg(feature = "report")]
 pub fn who_holds(
     _device: Option<memtrack_model::event::DeviceId>,
-) -> Option<memtrack_report::analysis::holds::WhoHolds> {
+) -> Option<memtrack_report::holds::WhoHolds> {
     None
 }

@@ -61,8 +61,8 @@ impl MemoryTracker {
     pub fn show_traces(
         &self,
         path: impl AsRef<Path>,
-    ) -> Result<Vec<std::path::PathBuf>, memtrack_report::tracker::figures::FigureError> {
-        memtrack_report::tracker::figures::write_figures(&self.stats(), path)
+    ) -> Result<Vec<std::path::PathBuf>, memtrack_tracker::figures::FigureError> {
+        memtrack_tracker::figures::write_figures(&self.stats(), path)
     }
 
     /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced. Without

@@ -52,11 +52,11 @@ pub(super) fn group_by_line(
 #[cfg(feature = "report")]
 mod with_symbols {
     use super::MAX_FRAMES;
+    use memtrack_frames::ownership::{Owner, Rules, short};
+    use memtrack_frames::trim::is_allocator_entry;
     use memtrack_model::Frame;
     use memtrack_model::event::StackId;
     use memtrack_recorder::accounts;
-    use memtrack_report::analysis::ownership::{Owner, Rules, short};
-    use memtrack_report::analysis::trim::is_allocator_entry;
     use memtrack_symbols::Symbolizer;
     use memtrack_symbols::names::plain_path;
     use std::collections::HashMap;

@@ -30,4 +30,4 @@ pub use crate::off::MemoryTracker;
 pub use live::MemoryTracker;
 pub use mark::Mark;
 pub use memtrack_model::python_float::python_float_repr;
-pub use memtrack_report::tracker::*;
+pub use memtrack_tracker::*;

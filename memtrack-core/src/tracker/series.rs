@@ -9,7 +9,7 @@ use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::internal_bytes;
 use memtrack_recorder::scope::ScopeNode;
-use memtrack_report::tracker::{AllocatedPeak, Folded, Growth, ReachedPeak, Sample, TrackerStats};
+use memtrack_tracker::{AllocatedPeak, Folded, Growth, ReachedPeak, Sample, TrackerStats};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;

@@ -4,11 +4,11 @@ use super::releases::{Release, Releases};
 use crate::MempoolId;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use memtrack_blocks::reserved::ReservedPeak;
 use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{Snapshot, Value};
-use memtrack_report::analysis::reserved::ReservedPeak;
 use std::collections::BTreeMap;
 
 /// The caching allocator requests memory from the driver in multiples of this size.

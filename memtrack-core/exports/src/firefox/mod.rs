@@ -23,9 +23,9 @@ use fxprof_processed_profile::{
     WeightType,
 };
 use markers::{IntervalMarker, MomentMarker};
+use memtrack_frames::ownership::short;
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
-use memtrack_report::analysis::ownership::short;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};

@@ -4,14 +4,14 @@
 pub(crate) mod ranges;
 pub(crate) mod scopes;
 
+use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes};
+use memtrack_blocks::origin::{Origin, Origins};
+use memtrack_blocks::peak::Peak;
+use memtrack_blocks::reserved::{has_reserved_bytes, reserved_over_time};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, ThreadId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::units::counted;
-use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
-use memtrack_report::analysis::origin::{Origin, Origins};
-use memtrack_report::analysis::peak::Peak;
-use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_over_time};
 use std::collections::{BTreeMap, HashMap};
 
 /// The times of events, in nanoseconds since the earliest time in the snapshot.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
-use memtrack_report::analysis::ranks::heat::{HeatCell, HeatMap};
+use memtrack_report::ranks::heat::{HeatCell, HeatMap};
 use std::io::{self, Write};
 
 /// The largest integer that JavaScript represents exactly. Larger numbers of bytes are replaced with this one.

@@ -4,7 +4,7 @@
 use super::{MAX_NAME_BYTES, Page, tint_of};
 use memtrack_model::escape::escape_line;
 use memtrack_model::units::human_bytes;
-use memtrack_report::analysis::ranks::heat::HeatMap;
+use memtrack_report::ranks::heat::HeatMap;
 use std::fmt::Write;
 
 /// The maximum number of outliers that are drawn.

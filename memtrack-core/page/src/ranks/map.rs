@@ -12,8 +12,8 @@ use super::colours::{GREY, bytes_palette, difference_palette, format_css, scale_
 use super::{MAX_NAME_BYTES, Page, chart, tint_of};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
-use memtrack_report::analysis::ranks::heat::{HeatMap, HeatRow};
-use memtrack_report::analysis::ranks::rule::MIN_RANKS;
+use memtrack_report::ranks::heat::{HeatMap, HeatRow};
+use memtrack_report::ranks::rule::MIN_RANKS;
 use serde::Serialize;
 use std::fmt::Write;
 

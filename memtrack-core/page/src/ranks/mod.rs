@@ -16,8 +16,8 @@ mod tests;
 
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
-use memtrack_report::analysis::ranks::heat::{HeatMap, MAX_COLUMNS, MAX_ROWS, RankHistory};
-use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
+use memtrack_report::ranks::heat::{HeatMap, MAX_COLUMNS, MAX_ROWS, RankHistory};
+use memtrack_report::ranks::{RankNumbers, Ranks, RanksMemory};
 use std::collections::HashSet;
 use std::fmt::Write;
 

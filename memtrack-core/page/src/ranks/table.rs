@@ -3,8 +3,8 @@
 use super::{MAX_NAME_BYTES, MAX_SENTENCE_BYTES, Page};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted};
-use memtrack_report::analysis::ranks::heat::HeatMap;
-use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
+use memtrack_report::ranks::heat::HeatMap;
+use memtrack_report::ranks::{Outlier, Ranks, signed_bytes};
 use std::fmt::Write;
 
 /// The maximum number of outliers that are explained.

@@ -1,8 +1,8 @@
 use super::*;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{Clock, Snapshot};
-use memtrack_report::analysis::ranks::{DigestOptions, RankDigest};
-use memtrack_report::analysis::top::By;
+use memtrack_report::ranks::{DigestOptions, RankDigest};
+use memtrack_report::top::By;
 use memtrack_symbols::Symbolizer;
 use quick_xml::Reader;
 use quick_xml::events::Event as Xml;

@@ -9,9 +9,9 @@ use crate::curve::{Curve, State};
 use crate::names::Names;
 use crate::places::{ModuleId, StepPart};
 use foldhash::{HashMap, HashSet};
+use memtrack_blocks::estimate::Sum;
 use memtrack_model::optrace::{OperatorTrace, RecordKind, TraceFrame};
 use memtrack_model::snapshot::StringId;
-use memtrack_report::analysis::estimate::Sum;
 
 /// A proposed change, consisting of the finding and its effect on memory.
 #[derive(Clone, Debug)]

@@ -5,10 +5,10 @@ use super::{Advice, PeakPart};
 use crate::curve::State;
 use crate::names::Names;
 use foldhash::HashMap;
+use memtrack_blocks::estimate::Sum;
 use memtrack_model::answer::FrameAnswer;
 use memtrack_model::optrace::{OperatorTrace, RecordId, RecordKind, TraceFrame};
 use memtrack_model::paths::with_slashes;
-use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 
 /// A line of a program.

@@ -8,8 +8,8 @@ use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
 use foldhash::HashMap;
+use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_model::optrace::{DeviceIndex, RecordId, RecordKind};
-use memtrack_report::analysis::estimate::{Estimate, Sum};
 
 /// A range of states, given by its first and last state, both inclusive.
 pub(super) type States = (State, State);

@@ -2,11 +2,9 @@
 //! distinct stack and then used by the rules. They rely on the names of PyTorch's files and functions, which
 //! appear in the stacks of every program that uses PyTorch.
 
+use memtrack_frames::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame, TorchStack, operator, phase_of};
 use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};
-use memtrack_report::analysis::torch_stacks::{
-    MODULE_FRAME_PREFIX, ParsedFrame, TorchStack, operator, phase_of,
-};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// A fact that a frame reveals about an allocation.

@@ -21,11 +21,11 @@ pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow
 
 use crate::Category;
 use decide::Classifier;
+use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
 use memtrack_model::NameFrames;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{InferredCategories, Since, Snapshot};
-use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
 use order::{Facts, Order, group_into_storages};
 
 /// The inferred categories of all blocks on a device.

@@ -3,11 +3,11 @@
 
 use super::frames::StackFacts;
 use foldhash::HashMap;
+use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_model::NameFrames;
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{FrameId, ScopeKind, Snapshot};
-use memtrack_report::analysis::lifetimes::Lifetime;
 
 /// The facts that stacks and scopes reveal. Each fact is determined only once.
 #[derive(Debug, Default)]

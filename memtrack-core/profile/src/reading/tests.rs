@@ -3,10 +3,10 @@
 use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
 use memtrack_formats::{LoadOptions, SnapshotFiles};
+use memtrack_frames::attribution::EventNames;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{DeviceStatistics, FrameId, Scope, ScopeKind, Snapshot};
 use memtrack_model::{Frame, NameFrames};
-use memtrack_report::analysis::attribution::EventNames;
 use serde_json::{Value, json};
 use std::rc::Rc;
 

@@ -1,18 +1,18 @@
 //! Supplies the information about allocations that a recording's operator trace lacks: the operator and
-//! module names that [`top`](memtrack_report::analysis::top) uses, and the number of blocks that each sampled
+//! module names that [`top`](memtrack_report::top) uses, and the number of blocks that each sampled
 //! block represents. All commands on operator traces use these names and errors, so that they agree with the
 //! commands that read the recording directly.
 
 use super::RecordedTrace;
 use super::builder::device_name;
 use foldhash::HashMap;
+use memtrack_blocks::estimate::{Estimate, Precision, Sum};
+use memtrack_blocks::lifetimes::{is_estimate, lifetimes};
+use memtrack_blocks::net::{HeldAtEnd, counted_at_end};
+use memtrack_blocks::peak::Peak;
+use memtrack_frames::attribution::EventNames;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_model::snapshot::{Snapshot, WeighedBlock};
-use memtrack_report::analysis::attribution::EventNames;
-use memtrack_report::analysis::estimate::{Estimate, Precision, Sum};
-use memtrack_report::analysis::lifetimes::{is_estimate, lifetimes};
-use memtrack_report::analysis::net::{HeldAtEnd, counted_at_end};
-use memtrack_report::analysis::peak::Peak;
 
 /// The names and errors of a recording's allocations.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use crate::pieces::Piece;
 use crate::recorded::Attribution;
 use crate::series::{Bytes, peak, span_ns};
 use foldhash::HashMap;
+use memtrack_blocks::estimate::{Estimate, KnownTotal, Sum};
 use memtrack_model::optrace::{DeviceIndex, RecordId};
-use memtrack_report::analysis::estimate::{Estimate, KnownTotal, Sum};
 
 pub(super) fn memory_at(
     profile: &Profile<'_>,

@@ -1,0 +1,219 @@
+//! Compares a file's peaks with the peaks of a base file, within a tolerance, for `memtrack check --against`.
+
+use super::json::BytesChangeAnswer;
+use super::{DeviceDiff, Diff};
+use crate::check::Verdict;
+use memtrack_blocks::change::{Amount, Change};
+use memtrack_model::answer::DeviceAnswer;
+use serde::Serialize;
+
+/// The growth of one device's peak, and the verdict on it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Growth {
+    /// The device's name.
+    pub device_name: String,
+    /// The device's peak in both files.
+    pub bytes: Change,
+    /// Whether the peak grew by more than the tolerance. For estimates, the verdict is certain only if the whole
+    /// confidence interval lies on one side of the tolerance.
+    pub verdict: Verdict,
+    /// The groups that made the peak grow, as text; empty if there are none.
+    pub reasons: String,
+}
+
+/// The peak growth of all devices.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PeakComparison {
+    /// The allowed growth of a device, as a share of its earlier peak.
+    pub tolerance: f64,
+    /// The devices of the later file.
+    pub devices: Vec<Growth>,
+}
+
+impl PeakComparison {
+    /// Judges the growth of each device's peak. A device that is missing from the earlier file counts as 0 bytes there.
+    pub fn of(diff: &Diff, tolerance: f64) -> Self {
+        let grown = |device: &DeviceDiff| {
+            let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
+            let grew = DeviceDiff { rows_in_all: grew.len(), rows: grew, ..device.clone() };
+            Growth {
+                device_name: device.device_name.clone(),
+                bytes: device.bytes,
+                verdict: judge(&device.bytes, tolerance),
+                reasons: grew.format_reasons(),
+            }
+        };
+        let new = |(name, amount): &(String, Amount)| {
+            let bytes = Change { before: Amount::exact(0), after: *amount };
+            Growth {
+                device_name: name.clone(),
+                bytes,
+                verdict: judge(&bytes, tolerance),
+                reasons: "the base does not have this device".into(),
+            }
+        };
+        let devices = diff.devices.iter().map(grown).chain(diff.unmatched[1].iter().map(new)).collect();
+        Self { tolerance, devices }
+    }
+
+    /// Returns a sentence about each device with the given verdict.
+    pub fn lines(&self, verdict: Verdict) -> Vec<String> {
+        self.devices
+            .iter()
+            .filter(|growth| growth.verdict == verdict)
+            .map(|growth| self.format_growth(growth))
+            .collect()
+    }
+
+    /// Formats each device's peak growth relative to the base.
+    pub fn to_text(&self) -> String {
+        let device =
+            |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.format_bytes());
+        let devices: Vec<String> = self.devices.iter().map(device).collect();
+        format!("{} against the base", devices.join(", "))
+    }
+
+    /// Formats a sentence such as `peak of device 0 grew by 3.00 GiB (+25.0 %, 12.0 GiB → 15.0 GiB; tolerance 5 %):
+    /// softmax … +3.00 GiB`.
+    fn format_growth(&self, growth: &Growth) -> String {
+        let Change { before, after } = &growth.bytes;
+        let by = growth.bytes.format_bytes();
+        let percent = match before.value {
+            0 => "from nothing".to_owned(),
+            value => format!("{:+.1} %", growth.bytes.by() as f64 / value as f64 * 100.0),
+        };
+        let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
+        let reasons = if growth.reasons.is_empty() { String::new() } else { format!(": {}", growth.reasons) };
+        format!(
+            "peak of {} grew by {} ({percent}, {} → {}; tolerance {}){reasons}",
+            growth.device_name,
+            by.trim_start_matches('+'),
+            shown(before),
+            shown(after),
+            format_percentage(self.tolerance),
+        )
+    }
+
+    /// Returns the verdicts as `memtrack check --against --json` prints them.
+    pub fn answer(&self) -> AgainstAnswer {
+        let device = |growth: &Growth| GrowthAnswer {
+            device: DeviceAnswer::from_name(&growth.device_name),
+            verdict: growth.verdict,
+            limit_bytes: tolerated_bytes(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
+            reasons: Some(growth.reasons.clone()).filter(|reasons| !reasons.is_empty()),
+            bytes: BytesChangeAnswer::of(&growth.bytes),
+        };
+        AgainstAnswer {
+            tolerance: self.tolerance,
+            devices: self.devices.iter().map(device).collect(),
+            exceeded: self.lines(Verdict::Exceeded),
+            cannot_tell: self.lines(Verdict::CannotTell),
+        }
+    }
+}
+
+/// The device peaks in a file, compared with those in an earlier file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct AgainstAnswer {
+    /// The allowed growth of a device's peak, as a share of its earlier peak.
+    pub tolerance: f64,
+    /// The peak growth of each device in the later file.
+    pub devices: Vec<GrowthAnswer>,
+    /// A line of text for each device whose peak grew by more than the tolerance.
+    pub exceeded: Vec<String>,
+    /// A line of text for each device whose verdict is uncertain because of the margin of error of an estimate.
+    pub cannot_tell: Vec<String>,
+}
+
+/// The growth of one device's peak from the earlier file to the later one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GrowthAnswer {
+    /// The device whose peak is compared.
+    pub device: DeviceAnswer,
+    /// The result of comparing the growth with the tolerance.
+    pub verdict: Verdict,
+    /// The highest peak of the later file that is still within the tolerance.
+    pub limit_bytes: u64,
+    /// The groups that made the peak grow, or a note that the earlier file lacks the device, as text; null if there is
+    /// neither.
+    pub reasons: Option<String>,
+    /// The device's peak in both files.
+    #[serde(flatten)]
+    pub bytes: BytesChangeAnswer,
+}
+
+/// Returns the highest number of bytes that is still within the tolerance of `before`.
+fn tolerated_bytes(before: f64, tolerance: f64) -> f64 {
+    before * (1.0 + tolerance)
+}
+
+/// Compares a change with the tolerance. For estimates, the errors of both numbers are taken into account.
+fn judge(bytes: &Change, tolerance: f64) -> Verdict {
+    let Change { before, after } = bytes;
+    if bytes.is_exact() {
+        let above = after.value as f64 > tolerated_bytes(before.value as f64, tolerance)
+            && after.value > before.value;
+        return if above { Verdict::Exceeded } else { Verdict::Within };
+    }
+    // The allowed number is the earlier number times a constant, so it has the same relative error as the earlier number.
+    let mut allowed = before.error;
+    for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
+        *number = tolerated_bytes(*number, tolerance);
+    }
+    let above = after.error.minus(&allowed);
+    match (above.low > 0.0, above.high > 0.0) {
+        (true, _) => Verdict::Exceeded,
+        (_, true) => Verdict::CannotTell,
+        _ => Verdict::Within,
+    }
+}
+
+/// Formats a tolerance as a percentage.
+fn format_percentage(tolerance: f64) -> String {
+    let percent = format!("{:.1}", tolerance * 100.0);
+    format!("{} %", percent.strip_suffix(".0").unwrap_or(&percent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_blocks::estimate::Estimate;
+
+    fn estimated(low: f64, value: f64, high: f64) -> Amount {
+        Amount::new(
+            value as u64,
+            Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false },
+        )
+    }
+
+    #[test]
+    fn growth_is_judged_with_its_error() {
+        let judged = |before, after| judge(&Change { before, after }, 0.05);
+        assert_eq!(judged(Amount::exact(1000), Amount::exact(1050)), Verdict::Within);
+        assert_eq!(judged(Amount::exact(1000), Amount::exact(1051)), Verdict::Exceeded);
+        assert_eq!(judged(Amount::exact(0), Amount::exact(1)), Verdict::Exceeded);
+        assert_eq!(
+            judged(estimated(990.0, 1000.0, 1010.0), estimated(990.0, 1000.0, 1010.0)),
+            Verdict::Within
+        );
+        assert_eq!(
+            judged(estimated(900.0, 1000.0, 1100.0), estimated(950.0, 1040.0, 1150.0)),
+            Verdict::CannotTell
+        );
+        assert_eq!(
+            judged(estimated(990.0, 1000.0, 1010.0), estimated(1190.0, 1200.0, 1210.0)),
+            Verdict::Exceeded
+        );
+    }
+
+    #[test]
+    fn tolerance_is_shown_as_it_was_written() {
+        assert_eq!([0.05, 0.0, 0.125, 1.0].map(format_percentage), ["5 %", "0 %", "12.5 %", "100 %"]);
+    }
+}

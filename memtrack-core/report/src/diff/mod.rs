@@ -1,0 +1,220 @@
+//! The changes between two files: the groups of allocations that grew, shrank, appeared or disappeared. `memtrack diff`
+//! prints them, and `memtrack check --against` judges them.
+//!
+//! A diff is two rankings ([`top`](crate::top)) whose groups are matched with each other. Each file is reduced to its
+//! groups ([`Side`]), so only one of the files has to be in memory at a time. `sides` reduces the files, `names` and
+//! `moved_lines` decide which groups are the same, `pairs` matches the groups, and `kind` classifies how each of them
+//! changed.
+
+mod against;
+mod flame;
+mod json;
+mod moved_lines;
+mod names;
+mod pairs;
+mod sides;
+mod text;
+
+pub use against::{AgainstAnswer, Growth, GrowthAnswer, PeakComparison};
+#[cfg(feature = "plot")]
+pub use flame::flame_graph;
+pub use json::{
+    AloneAnswer, BytesChangeAnswer, CountChangeAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer,
+};
+pub use memtrack_blocks::change::Kind;
+pub use memtrack_blocks::change::{Amount, Change};
+pub use sides::{Side, SideDevice};
+
+use crate::top::StackLine;
+use memtrack_frames::ownership::Rules;
+use memtrack_model::event::DeviceKind;
+use memtrack_model::snapshot::Snapshot;
+
+/// The key by which a diff groups allocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DiffBy {
+    /// The innermost line in the user's code or, if there is none, in a framework ([`ownership`](memtrack_frames::ownership)).
+    Line,
+    /// Operators by full name.
+    Operator,
+    /// Module paths.
+    Module,
+    /// Phases.
+    Phase,
+    /// Stacks, by the names and files of their functions.
+    Stack,
+    /// The category from a profile.
+    Category,
+}
+
+impl DiffBy {
+    /// All groupings.
+    pub const ALL: [Self; 6] =
+        [Self::Line, Self::Operator, Self::Module, Self::Phase, Self::Stack, Self::Category];
+
+    /// Returns the name of the grouping in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Operator => "operator",
+            Self::Module => "module",
+            Self::Phase => "phase",
+            Self::Stack => "stack",
+            Self::Category => "category",
+        }
+    }
+
+    /// Returns a short description of the groups.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Line => "Lines of your own code",
+            Self::Operator => "Operators, all calls in one group",
+            Self::Module => "Module paths, layers of one kind in one group",
+            Self::Phase => "forward, backward, optimizer",
+            Self::Stack => "Stacks, by the names and files of their functions",
+            Self::Category => "Memory categories from a profile",
+        }
+    }
+
+    /// Returns the default grouping for a snapshot: by line if stacks were recorded, and by operator otherwise.
+    pub fn default_for(snapshot: &Snapshot) -> Self {
+        let has_stacks = snapshot.events.stack.iter().any(|stack| !stack.is_none())
+            || snapshot.blocks.iter().any(|block| !block.stack.is_none());
+        if has_stacks { Self::Line } else { Self::Operator }
+    }
+}
+
+/// The blocks in each file that are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DiffAt {
+    /// Blocks that were live when the most bytes were live.
+    #[default]
+    Peak,
+    /// Blocks that were live after the last event.
+    End,
+    /// All allocated blocks.
+    Total,
+}
+
+impl DiffAt {
+    /// All values.
+    pub const ALL: [Self; 3] = [Self::Peak, Self::End, Self::Total];
+
+    /// Returns the name of the value in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::End => "end",
+            Self::Total => "total",
+        }
+    }
+
+    /// Returns a short description of the compared blocks.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Peak => "What was live at the peak",
+            Self::End => "What is live at the end",
+            Self::Total => "All that was allocated",
+        }
+    }
+
+    /// Returns the term for the compared bytes in a sentence.
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::End => "live at the end",
+            Self::Total => "requested",
+        }
+    }
+}
+
+/// A group of allocations as it appears in both files.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DiffRow {
+    /// The group's name: its operator, module path, phase or category. Layers of one kind form a single group, as in
+    /// `layers.*.attn`. For a line or a stack, the name is that of the function.
+    pub name: String,
+    /// The functions, innermost first, as in the later file or, if the group is gone, as in the earlier file. A group
+    /// by line has a single function; groups by keys other than line and stack have none.
+    pub stack: Vec<StackLine>,
+    /// The line number of the innermost function in the earlier file, if it is different there.
+    pub line_before: Option<u32>,
+    /// The requested bytes of the group in both files.
+    pub bytes: Change,
+    /// The number of the group's blocks in both files.
+    pub blocks: Change,
+    /// The numbers of groups in the earlier and in the later file that were merged into this one because they differ
+    /// only in an index, an address or a line that cannot be matched.
+    pub members: [u64; 2],
+}
+
+impl DiffRow {
+    /// Returns how the group changed.
+    pub fn kind(&self) -> Kind {
+        match (self.bytes.kind(), self.blocks.kind()) {
+            (Kind::Same, Kind::New | Kind::Gone) if self.bytes.is_exact() => Kind::Same,
+            (Kind::Same, blocks) if self.bytes.is_exact() => blocks,
+            (bytes, _) => bytes,
+        }
+    }
+}
+
+/// The changes on one device.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceDiff {
+    /// The device's ordinal in reports of the later file.
+    pub device: u16,
+    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
+    pub device_name: String,
+    /// The kind of the memory.
+    pub kind: DeviceKind,
+    /// The device's requested bytes in both files.
+    pub bytes: Change,
+    /// The number of the device's blocks in both files.
+    pub blocks: Change,
+    /// The groups that differ, with the largest changes first, up to the requested limit.
+    pub rows: Vec<DiffRow>,
+    /// The number of groups that differ.
+    pub rows_in_all: usize,
+    /// The net growth, in bytes, of the groups that are not in [`Self::rows`].
+    pub left_out_bytes: i128,
+    /// The number of groups that have the same bytes and blocks in both files.
+    pub unchanged: usize,
+    /// The number of groups that differ by less than the error of their estimates.
+    pub within_error: usize,
+}
+
+/// The changes between two files.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Diff {
+    /// The key by which allocations are grouped.
+    pub by: DiffBy,
+    /// The blocks that are compared.
+    pub at: DiffAt,
+    /// The devices that are in both files.
+    pub devices: Vec<DeviceDiff>,
+    /// The names and bytes of the devices that are only in the earlier file, and of those only in the later file.
+    pub unmatched: [Vec<(String, Amount)>; 2],
+    /// Caveats about the comparison, as sentences.
+    pub notes: Vec<String>,
+    /// The rules that decide which lines are in the user's code.
+    rules: Rules,
+}
+
+impl Diff {
+    /// Compares two files that were reduced to the same kind of groups, keeping at most `limit` groups per device.
+    pub fn of(before: &Side, after: &Side, limit: usize) -> Self {
+        pairs::compare_sides(before, after, limit)
+    }
+
+    /// Returns whether any device has bytes or groups that differ by more than the error of the numbers.
+    pub fn is_different(&self) -> bool {
+        let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
+        self.devices.iter().any(differs) || self.unmatched.iter().any(|devices| !devices.is_empty())
+    }
+}

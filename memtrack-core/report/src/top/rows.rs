@@ -1,0 +1,828 @@
+//! Computes a ranking. Every lifetime on the device goes into the row for its scope and stack, and every distinct pair
+//! of scope and stack is named only once.
+
+use super::age::{Span, Trend};
+use super::exact::ExactSums;
+use super::fold::Fold;
+use super::groups::{self, Groups, MAX_TEXT_CHARS};
+use super::stacks::{Trimmer, requester, stack_lines};
+use super::texts::Texts;
+use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
+use memtrack_blocks::estimate::{Estimate, KnownTotal, Precision, Sum};
+use memtrack_blocks::frees::Frees;
+use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes, not_recorded_individually};
+use memtrack_blocks::moment::Moment;
+use memtrack_blocks::net::counted_at_end;
+use memtrack_blocks::not_recorded::missing_stacks;
+use memtrack_blocks::peak::Peak;
+use memtrack_frames::attribution::{AttributedBytes, Attributor, Source};
+use memtrack_frames::attribution::{NO_STACK, OLDER_MEMORY};
+use memtrack_frames::language::is_script;
+use memtrack_frames::ownership::{ForwardLines, Owners, StackOwner, qualified_path, short};
+use memtrack_frames::trim::is_internal;
+use memtrack_model::event::{DeviceId, ScopeId, StackId};
+use memtrack_model::paths::{split_file_name, with_slashes};
+use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
+use memtrack_model::units::shorten_middle;
+use memtrack_model::{Frame, Phase};
+use memtrack_symbols::Symbolizer;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// The name of the row for blocks that have no Python line in their stack.
+const NO_PYTHON: &str = "(no Python in the stack)";
+
+/// The maximum number of program texts, or of called functions, in a row.
+const MAX_TEXTS: usize = 10;
+
+/// The key that identifies a row.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Name(String),
+    Stack(Vec<u64>),
+    /// The numbers of the visible functions in a stack, as assigned by [`Fold`].
+    Visible(Vec<u32>),
+    /// A line in the user's code.
+    Line(Frame),
+    /// The line that freed blocks whose allocation is unknown.
+    Freed(Frame),
+}
+
+/// The running sums of one row.
+#[derive(Default)]
+struct Sums {
+    allocated: Sum,
+    live_at_peak: Sum,
+    count: Sum,
+    allocated_bytes: u64,
+    live_at_peak_bytes: u64,
+    blocks: f64,
+    largest_bytes: u64,
+    estimated: bool,
+    live_estimated: bool,
+    /// Bytes and blocks for each of the program's texts.
+    texts: HashMap<StringId, [u64; 2]>,
+    /// Bytes and blocks for each function that the line called, by the function's index in [`Sorter::called`].
+    called: HashMap<u32, (u64, f64)>,
+    /// For each function in [`Self::called`], and for the line's own allocations (`None`), the first stack, starting at
+    /// its first informative frame.
+    called_stacks: HashMap<Option<u32>, Vec<u64>>,
+    /// The stacks in the row.
+    stacks: HashSet<StackId>,
+    /// The first stack in the row, starting at its first informative frame.
+    stack: Vec<u64>,
+    /// Whether the row includes individually recorded blocks, which are not part of the recorder's own sums.
+    has_recorded: bool,
+    /// Whether the row consists only of the recorder's own sums.
+    is_exact: bool,
+    /// Whether the row includes blocks that are older than the trace, so that more bytes may be live than were
+    /// allocated.
+    has_older: bool,
+    trend: Trend,
+}
+
+/// Sums over all rows, if they are known independently of the samples.
+#[derive(Clone, Copy)]
+pub(crate) struct KnownTotals {
+    bytes: KnownTotal,
+    blocks: KnownTotal,
+    live_at_peak: KnownTotal,
+    /// Whether the rows should extend to the end of the recording, but that end is missing.
+    lacks_end: bool,
+    /// Whether the rows count allocations, which means that no row can have more live bytes than allocated bytes.
+    count_allocations: bool,
+}
+
+impl KnownTotals {
+    /// Sums that are all unknown.
+    pub(crate) const UNKNOWN: Self = Self {
+        bytes: KnownTotal::UNKNOWN,
+        blocks: KnownTotal::UNKNOWN,
+        live_at_peak: KnownTotal::UNKNOWN,
+        lacks_end: false,
+        count_allocations: false,
+    };
+
+    /// Creates the sums over rows whose blocks are live at the same moment and have at most `most` bytes in total.
+    pub(crate) fn live(most: f64, all: &Sum) -> Self {
+        Self { bytes: KnownTotal::of(most, all), ..Self::UNKNOWN }
+    }
+}
+
+impl Sums {
+    /// Counts a block that was allocated or that is live at the requested moment.
+    fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
+        self.estimated |= lifetime.estimated;
+        self.has_recorded = true;
+        if let Some(called) = called {
+            let (bytes, blocks) = self.called.entry(called).or_default();
+            (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + lifetime.blocks);
+        }
+        self.allocated_bytes = self.allocated_bytes.saturating_add(lifetime.bytes);
+        self.blocks += lifetime.blocks;
+        self.allocated.add(lifetime.size_bytes as f64, lifetime.blocks);
+        self.count.add(1.0, lifetime.blocks);
+        self.largest_bytes = self.largest_bytes.max(lifetime.size_bytes);
+    }
+}
+
+/// The rows of a ranking, while allocations are being sorted into them.
+pub(crate) struct Sorter<'a> {
+    snapshot: &'a Snapshot,
+    symbols: &'a mut Symbolizer,
+    by: By,
+    groups: Groups<'a>,
+    /// The program's texts, if rows show them.
+    texts: Texts<'a>,
+    attributor: Attributor<'a>,
+    trimmer: Trimmer,
+    /// Whether the device has events. Without events, no block counts as older than the trace.
+    has_events: bool,
+    frees: Frees<'a>,
+    /// Whether blocks of unknown origin are split into rows by the stack that freed them.
+    splits_by_free: bool,
+    /// The rows of blocks of unknown origin, by the stack that freed them.
+    freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
+    /// Whether, in rankings by line, blocks without a line in the user's code are split by stack.
+    splits_foreign: bool,
+    /// Whether rows collect the stacks of the blocks that are added.
+    collects_stacks: bool,
+    fold_hidden: bool,
+    fold: Fold,
+    owners: Owners<'a>,
+    /// The functions that lines called, in the order of their numbers.
+    called: Vec<Frame>,
+    called_numbers: HashMap<String, u32>,
+    rows: HashMap<Key, usize>,
+    sums: Vec<Sums>,
+    known: HashMap<(ScopeId, StackId), RowPlace, foldhash::fast::RandomState>,
+}
+
+/// The row that an allocation belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPlace {
+    pub(crate) row: usize,
+    source: Source,
+    /// In rankings by line, the number of the function that the line called, if there is one.
+    called: Option<u32>,
+}
+
+impl RowPlace {
+    /// Creates a place for a row that depends neither on a scope nor on a stack.
+    fn of(row: usize) -> Self {
+        Self { row, source: Source::Unattributed, called: None }
+    }
+}
+
+impl<'a> Sorter<'a> {
+    /// Creates a sorter for the allocations of `device`.
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        symbols: &'a mut Symbolizer,
+        by: By,
+        device: DeviceId,
+        options: &'a TopOptions,
+        lifetimes: &[Lifetime],
+    ) -> Self {
+        // Whether an autograd node is named after a line in the forward pass depends on the rest of the file. Rows that
+        // will be matched with those of another file need names that are the same in both files.
+        let forwards = match options.for_matching {
+            true => Rc::default(),
+            false => Rc::new(ForwardLines::of(snapshot, symbols, &options.rules)),
+        };
+        Self {
+            snapshot,
+            symbols,
+            by,
+            groups: Groups::new(snapshot, by, device),
+            texts: match (by, options.at) {
+                (By::Stack, Some(_)) => Texts::of_device(snapshot, device),
+                _ => Texts::default(),
+            },
+            attributor: Attributor::new(snapshot, &options.patterns),
+            trimmer: Trimmer::default(),
+            has_events: snapshot.events.rows_of(device).next().is_some(),
+            frees: Frees::of(snapshot, lifetimes),
+            splits_by_free: !options.for_matching,
+            freed: HashMap::default(),
+            splits_foreign: false,
+            collects_stacks: true,
+            fold_hidden: options.fold_hidden,
+            fold: Fold::default(),
+            owners: Owners::new(&options.rules).with_forward_lines(forwards),
+            called: Vec::new(),
+            called_numbers: HashMap::new(),
+            rows: HashMap::new(),
+            sums: Vec::new(),
+            known: HashMap::default(),
+        }
+    }
+
+    /// Sets whether, in rankings by line, blocks without a line in the user's code are split by stack.
+    pub(crate) fn split_foreign_by_stack(mut self, splits: bool) -> Self {
+        self.splits_foreign = splits;
+        self
+    }
+
+    /// Returns the rows that are lines in the user's code.
+    pub(crate) fn own_lines(&self) -> HashSet<usize> {
+        let lines = self.rows.iter().filter(|(key, _)| matches!(key, Key::Line(_)));
+        lines.map(|(_, &row)| row).collect()
+    }
+
+    /// Replaces the stacks of a row. The row shows the first of `stacks`.
+    pub(crate) fn set_stacks(&mut self, row: usize, stacks: &[StackId]) {
+        let sums = &mut self.sums[row];
+        let Some(keys) = stacks.first().map(|&first| self.snapshot.frame_keys(first)) else { return };
+        // The row for blocks without a Python line has no stack.
+        let has_no_stack = self.by == By::Python && sums.stack.is_empty();
+        if !keys.is_empty() && !has_no_stack {
+            sums.stack = self.trimmer.trim(&keys, self.symbols).to_vec();
+            sums.stacks = stacks.iter().copied().filter(|stack| !stack.is_none()).collect();
+        }
+    }
+
+    /// Adds a block to the sums of its row.
+    pub(crate) fn count(&mut self, place: RowPlace, lifetime: &Lifetime) {
+        self.sums[place.row].count(lifetime, place.called);
+    }
+
+    /// Returns the symbolizer.
+    pub(crate) fn symbols(&mut self) -> &mut Symbolizer {
+        self.symbols
+    }
+
+    fn get_or_add_row(&mut self, key: Key) -> usize {
+        let next = self.sums.len();
+        let row = *self.rows.entry(key).or_insert(next);
+        if row == next {
+            self.sums.push(Sums::default());
+        }
+        row
+    }
+
+    /// Returns the row of a block, creating it if it does not exist.
+    pub(crate) fn find_or_add_row(&mut self, lifetime: &Lifetime) -> RowPlace {
+        if let Some(name) = self.groups.group_name(lifetime) {
+            // These rankings have few rows, and none of their rows depends on the requesting frame.
+            return RowPlace::of(self.get_or_add_row(Key::Name(name)));
+        }
+        let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
+        // A free may carry the stack of the allocation. Only rankings that need no scope can use it, because the scope
+        // of a free is the one in which the block was freed.
+        let stack = match lifetime.known {
+            true => Some(lifetime.stack),
+            false if of_stacks => self.frees.allocation_stack(lifetime),
+            false => None,
+        };
+        // Blocks that are older than the trace and have no stack do not belong to the row `NO_STACK`, because their
+        // allocations were not recorded.
+        let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
+        let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
+        let Some(stack) = stack else {
+            return RowPlace::of(match self.frees.freeing_stack(lifetime) {
+                Some(stack) if of_stacks && self.splits_by_free => self.find_or_add_freed_row(stack),
+                _ => self.get_or_add_row(Key::Name(OLDER_MEMORY.into())),
+            });
+        };
+        let place = (lifetime.scope, stack);
+        if let Some(&known) = self.known.get(&place) {
+            return known;
+        }
+        let (operator, source) = self.attributor.operator(place.0, place.1, self.symbols);
+        let (mut called, mut stack) = (None, Vec::new());
+        let key = match self.by {
+            By::Operator => Key::Name(operator),
+            By::Module => Key::Name(self.attributor.module(place.0, place.1, self.symbols)),
+            By::Phase => Key::Name(phase_name(self.attributor.phase(place.0, place.1, self.symbols))),
+            By::Frame | By::File => {
+                let keys = self.snapshot.frame_keys(place.1);
+                let stack = stack_lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
+                let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
+                Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
+            }
+            // For these rankings, the function has already returned above with a row from `groups`.
+            By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
+            By::Line => match &self.snapshot.frame_keys(place.1)[..] {
+                [] => Key::Name(NO_STACK.into()),
+                keys => {
+                    let owned = self.owners.owner(keys, self.symbols);
+                    called = owned
+                        .called
+                        .as_ref()
+                        .filter(|_| owned.mine.is_some())
+                        .map(|frame| self.called_number(frame));
+                    stack = self.trimmer.trim(keys, self.symbols).to_vec();
+                    let foreign_name = owned.line();
+                    match owned.mine {
+                        Some(mine) => Key::Line(strip_types(mine)),
+                        None if self.splits_foreign => self
+                            .fold
+                            .visible_functions(&stack, self.symbols)
+                            .map_or_else(|| Key::Stack(stack.clone()), Key::Visible),
+                        None => Key::Name(foreign_name),
+                    }
+                }
+            },
+            By::Stack | By::Python => match &self.snapshot.frame_keys(place.1)[..] {
+                [] => Key::Name(NO_STACK.into()),
+                addresses => {
+                    let trimmed = self.trimmer.trim(addresses, self.symbols);
+                    let visible = match self.by {
+                        By::Python => self.fold.script_functions(trimmed, self.symbols),
+                        _ if self.fold_hidden => self.fold.visible_functions(trimmed, self.symbols),
+                        _ => None,
+                    };
+                    if self.by == By::Python && visible.is_none() {
+                        Key::Name(NO_PYTHON.into())
+                    } else {
+                        stack = trimmed.to_vec();
+                        visible.map_or_else(|| Key::Stack(stack.clone()), Key::Visible)
+                    }
+                }
+            },
+        };
+        let row = self.get_or_add_row(key);
+        let sums = &mut self.sums[row];
+        if !stack.is_empty() && self.collects_stacks {
+            if self.by == By::Line {
+                sums.called_stacks.entry(called).or_insert_with(|| stack.clone());
+            }
+            if sums.stack.is_empty() {
+                sums.stack = stack;
+            }
+            sums.stacks.insert(place.1);
+        }
+        let found = RowPlace { row, source, called };
+        self.known.insert(place, found);
+        found
+    }
+
+    /// Returns the row for blocks that are known only by the stack that freed them.
+    fn find_or_add_freed_row(&mut self, stack: StackId) -> usize {
+        if let Some(&row) = self.freed.get(&stack) {
+            return row;
+        }
+        let owned = self.owners.owner(&self.snapshot.frame_keys(stack), self.symbols);
+        let frame = owned.mine.or(owned.called).map(strip_types);
+        let frame = match self.by {
+            By::File => frame.and_then(reduce_to_file),
+            _ => frame,
+        };
+        let row = self.get_or_add_row(frame.map_or(Key::Name(OLDER_MEMORY.into()), Key::Freed));
+        self.freed.insert(stack, row);
+        row
+    }
+
+    /// Returns the number of a function that a line called, assigning one if it is new.
+    fn called_number(&mut self, frame: &Frame) -> u32 {
+        let next = self.called.len() as u32;
+        *self.called_numbers.entry(short(frame)).or_insert_with(|| {
+            self.called.push(frame.clone());
+            next
+        })
+    }
+
+    /// Returns the sum of the bytes in all rows.
+    pub(crate) fn sum(&self) -> Sum {
+        self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
+    }
+
+    /// Returns the rows, sorted by index.
+    pub(crate) fn rows_by_index(self, precision: &Precision, known_totals: &KnownTotals) -> Vec<TopRow> {
+        let mut rows = self.into_named_rows(usize::MAX, 0, precision, known_totals, None);
+        rows.sort_by_key(|&(place, _)| place);
+        let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
+        disambiguate_names(&mut rows);
+        rows
+    }
+
+    /// Returns the rows with an index below `shown`, largest first. All other rows contain only blocks that were live
+    /// at the halfway point and have been freed since.
+    fn finish(
+        self,
+        shown: usize,
+        allocated_bytes: u64,
+        precision: &Precision,
+        known_totals: &KnownTotals,
+        span: Option<&Span<'_>>,
+    ) -> Vec<TopRow> {
+        let rows = self.into_named_rows(shown, allocated_bytes, precision, known_totals, span);
+        let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
+        disambiguate_names(&mut rows);
+        rows.sort_by(|a, b| {
+            // In a trace without allocations, all rows have 0 allocated bytes and can only be ranked by live bytes.
+            let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
+            let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
+            let order = order.then_with(|| a.name.cmp(&b.name));
+            // Different stacks may be equal in all of these respects, so use their addresses to make the order
+            // deterministic.
+            order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
+        });
+        rows
+    }
+
+    /// Returns the rows with an index below `shown`, along with their indices.
+    fn into_named_rows(
+        self,
+        shown: usize,
+        allocated_bytes: u64,
+        precision: &Precision,
+        known_totals: &KnownTotals,
+        span: Option<&Span<'_>>,
+    ) -> Vec<(usize, TopRow)> {
+        let (mut sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
+        let functions = self.called;
+        let row = |(key, place): (Key, usize)| {
+            let age = span.and_then(|span| {
+                let estimated = sums[place].estimated;
+                sums[place].trend.block_age(span, estimated)
+            });
+            let sums = &sums[place];
+            let mut freed_at = None;
+            let mut stack = stack_lines(&sums.stack, symbols);
+            if by == By::Python {
+                stack.retain(|line| is_script(&line.frame));
+            }
+            let rounded =
+                |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
+            let called = sort_largest_first(sums.called.iter().map(rounded));
+            let mut owned = StackOwner::default();
+            let name = match key {
+                Key::Name(name) => name,
+                Key::Stack(_) | Key::Visible(_) => {
+                    // In rankings by line, a row is not named after a frame that only forwards a call.
+                    let informative = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
+                    informative.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
+                }
+                Key::Line(mine) => {
+                    // A line that itself allocates more bytes than any function that it calls is shown without a
+                    // function.
+                    let of_calls = called.iter().fold(0u64, |sum, &(_, bytes, _)| sum.saturating_add(bytes));
+                    let by_itself = sums.allocated_bytes.saturating_sub(of_calls);
+                    let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
+                    owned.called = most.map(|&(number, ..)| functions[number as usize].clone());
+                    if let Some(shown) = sums.called_stacks.get(&most.map(|&(number, ..)| number)) {
+                        stack = stack_lines(shown, symbols);
+                    }
+                    owned.mine = Some(mine);
+                    owned.line()
+                }
+                Key::Freed(frame) => {
+                    let name = format_freed_name(&frame);
+                    freed_at = Some(frame);
+                    name
+                }
+            };
+            let (bytes, count) = match sums.is_exact {
+                true => (Estimate::exact(sums.allocated_bytes as f64), Estimate::exact(sums.blocks)),
+                false => (
+                    known_totals.bytes.part(precision.bytes(&sums.allocated), &sums.allocated),
+                    known_totals.blocks.part(precision.blocks(&sums.count), &sums.count),
+                ),
+            };
+            let row_bytes = known_totals.bytes.rounded(&sums.allocated, sums.allocated_bytes);
+            let mut live =
+                known_totals.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
+            let mut live_bytes =
+                known_totals.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
+            // A row without samples shows no error here. The number of bytes that it may lack is printed once, below
+            // the table.
+            if !sums.estimated && sums.live_at_peak_bytes == 0 {
+                live = Estimate::exact(0.0);
+            }
+            // A row without older blocks cannot have more live bytes than allocated bytes.
+            if known_totals.count_allocations && !sums.has_older {
+                live = live.at_most(bytes.high);
+                live_bytes = live_bytes.min(bytes.high.ceil() as u64);
+            }
+            let share = match allocated_bytes {
+                0 => 0.0,
+                all => (row_bytes as f64 / all as f64).min(1.0),
+            };
+            let row = TopRow {
+                name,
+                allocated_bytes: row_bytes,
+                live_at_peak_bytes: live_bytes,
+                count: known_totals.blocks.rounded(&sums.count, sums.blocks.round() as u64),
+                largest_bytes: sums.largest_bytes,
+                share,
+                estimated: sums.estimated,
+                live_estimated: sums.live_estimated,
+                errors: RowErrors {
+                    allocated_bytes: bytes.with_completeness(!known_totals.lacks_end),
+                    live_at_peak_bytes: live,
+                    count: count.with_completeness(!known_totals.lacks_end),
+                },
+                stack,
+                stacks: sums.stacks.len(),
+                owned,
+                called: called
+                    .iter()
+                    .take(MAX_TEXTS)
+                    .map(|&(number, bytes, blocks)| RowText {
+                        text: short(&functions[number as usize]),
+                        bytes,
+                        blocks,
+                    })
+                    .collect(),
+                called_in_all: called.len(),
+                freed_at,
+                age,
+                growth: span.and_then(|span| sums.trend.growth(span, precision)),
+                texts: largest_texts(snapshot, &sums.texts),
+                texts_in_all: sums.texts.len(),
+            };
+            (place, row)
+        };
+        self.rows.into_iter().filter(|&(_, place)| place < shown).map(row).collect()
+    }
+}
+
+pub(super) fn rank(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    by: By,
+    device: DeviceId,
+    options: &TopOptions,
+) -> TopReport {
+    let lifetimes = lifetimes(snapshot, device);
+    let precision = Precision::of(snapshot, device, &lifetimes);
+    let estimated = is_estimate(snapshot, device, &lifetimes);
+    let peak = Peak::of(snapshot, device, &lifetimes);
+    let mut attributor = Attributor::new(snapshot, &options.patterns);
+    let peak_phase_and_operator = peak.row.map(|row| {
+        let event = snapshot.events.get(row);
+        let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
+        (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
+    });
+    let exact = match options.at {
+        None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
+        Some(_) => None,
+    };
+    let mut sorter = Sorter::new(snapshot, symbols, by, device, options, &lifetimes);
+    sorter.attributor = attributor;
+    let span = options.at.filter(|_| !options.for_matching).and_then(|at| {
+        let row = if at == Moment::Peak { peak.row } else { at.row() };
+        Span::of(snapshot, device, at, row)
+    });
+    let is_live = |lifetime: &Lifetime| match options.at {
+        None => lifetime.from.is_some(),
+        Some(Moment::Peak) => lifetime.is_live_after(peak.row),
+        Some(moment) => lifetime.is_live_after(moment.row()),
+    };
+    let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
+    let mut attribution = AttributedBytes::default();
+    let mut attributed = [Sum::default(); 3];
+    for lifetime in &lifetimes {
+        let live = lifetime.is_live_after(peak.row);
+        let allocated = is_live(lifetime);
+        // In a ranking at a given moment, blocks that are not live at that moment have no row.
+        if !allocated && (!live || options.at.is_some()) {
+            continue;
+        }
+        let RowPlace { row, source, called } = sorter.find_or_add_row(lifetime);
+        let sums = &mut sorter.sums[row];
+        sums.live_estimated |= live && lifetime.estimated;
+        sums.has_older |= lifetime.from.is_none();
+        if live {
+            sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
+            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
+        }
+        if allocated {
+            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+            attribution.add(source, lifetime.bytes);
+            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
+            if exact.as_ref().is_some_and(|exact| exact.includes(lifetime.scope)) {
+                continue;
+            }
+            if let Some(span) = &span {
+                sums.trend.add_live(span, lifetime);
+            }
+            if let Some(text) = sorter.texts.program_text(lifetime) {
+                let [bytes, blocks] = sums.texts.entry(text).or_default();
+                (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
+            }
+            sums.count(lifetime, called);
+            totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
+            blocks += lifetime.blocks;
+        }
+    }
+    let shown = sorter.sums.len();
+    if let Some(span) = &span {
+        sorter.collects_stacks = false;
+        for lifetime in
+            lifetimes.iter().filter(|lifetime| span.was_live_halfway(lifetime) && !is_live(lifetime))
+        {
+            let row = sorter.find_or_add_row(lifetime).row;
+            sorter.sums[row].trend.add_freed(lifetime);
+        }
+    }
+    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
+    let statistics =
+        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
+    totals.count = blocks.round() as u64;
+    if let Some(exact) = &exact {
+        for (name, [bytes, count]) in exact.row_sums() {
+            let row = sorter.get_or_add_row(Key::Name(name.to_owned()));
+            let sums = &mut sorter.sums[row];
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
+            sums.blocks += count as f64;
+            sums.allocated.add(bytes as f64, 1.0);
+            sums.count.add(count as f64, 1.0);
+            sums.is_exact = !sums.has_recorded;
+        }
+        attribution.annotated = exact.annotated;
+        let mut annotated = Sum::default();
+        annotated.add(exact.annotated as f64, 1.0);
+        attributed[Source::Annotated as usize] = annotated;
+    }
+    let sum = |of: fn(&Sums) -> &Sum| sorter.sums.iter().fold(Sum::default(), |all, row| all.with(of(row)));
+    let (all_bytes, all_blocks) = (sum(|row| &row.allocated), sum(|row| &row.count));
+    let ended = snapshot.meta.complete;
+    let counted = match options.at {
+        // The recorder counts every block of a heap, even if it records only a sample of them.
+        None => match &exact {
+            // If the program was killed, the sums of scopes that it left behind are from before its end, so they are
+            // not totals.
+            Some(exact) => ended.then_some(exact.total),
+            None => counted_allocations(&statistics).filter(|_| estimated),
+        },
+        Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
+        Some(_) => None,
+    };
+    // If the total is known more precisely than the rows, no row may exceed it. Even if there is only one row, it is
+    // not set to the total, because blocks that were not sampled may belong to other rows, which are then missing.
+    let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
+    let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
+    let (bytes, known_blocks) = match (counted, options.at) {
+        (Some([bytes, count]), _) => {
+            (KnownTotal::of(bytes as f64, &all_bytes), KnownTotal::of(count as f64, &all_blocks))
+        }
+        (None, Some(_)) => (KnownTotal::of(most_live, &all_bytes), KnownTotal::UNKNOWN),
+        (None, None) => (KnownTotal::UNKNOWN, KnownTotal::UNKNOWN),
+    };
+    let until_the_end = matches!(options.at, None | Some(Moment::End));
+    let known_totals = KnownTotals {
+        bytes,
+        blocks: known_blocks,
+        live_at_peak,
+        // Rows that are matched with those of another file are compared only over the recorded events, so they lack
+        // nothing.
+        lacks_end: !ended && until_the_end && !options.for_matching,
+        count_allocations: options.at.is_none(),
+    };
+    match counted {
+        Some([bytes, count]) => totals = Totals::exact(bytes, count),
+        None => {
+            totals.allocated_bytes = bytes.rounded(&all_bytes, totals.allocated_bytes);
+            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).as_total();
+            totals.count_error = precision.blocks(&all_blocks).as_total();
+            if let Some(exact) = &exact {
+                let [bytes, count] = exact.total;
+                totals.allocated_bytes = (all_bytes.value() as u64).max(bytes);
+                totals.count = (all_blocks.value() as u64).max(count);
+                totals.bytes_error = Estimate::exact(totals.allocated_bytes as f64);
+                totals.count_error = Estimate::exact(totals.count as f64);
+            }
+        }
+    }
+    // The recorder's count at the peak is a lower bound on the bytes that were live.
+    if options.at == Some(Moment::Peak) && peak.is_counted() {
+        totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
+        totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
+    }
+    let ends = ended || !until_the_end;
+    totals.bytes_error = totals.bytes_error.with_completeness(ends);
+    totals.count_error = totals.count_error.with_completeness(ends);
+    let all_attributed = attributed.iter().fold(Sum::default(), |all, part| all.with(part));
+    let known_attributed = match counted {
+        Some([bytes, _]) => KnownTotal::of(bytes as f64, &all_attributed),
+        None if options.at.is_some() => KnownTotal::of(most_live, &all_attributed),
+        None => KnownTotal::UNKNOWN,
+    };
+    let attribution_errors = [0, 1, 2].map(|source| {
+        let is_exact = exact.is_some() && source == Source::Annotated as usize;
+        let sum = &attributed[source];
+        let error = if is_exact {
+            Estimate::exact(sum.value())
+        } else {
+            known_attributed.part(precision.bytes(sum), sum)
+        };
+        error.with_completeness(ends)
+    });
+    attribution.map(|source, bytes| known_attributed.rounded(&attributed[source as usize], bytes));
+    // With a span, rows from `shown` on are only for blocks that have been freed. Without one, all rows are shown,
+    // including those that the sums of scopes added. There are such sums only if no moment was requested.
+    let shown = if span.is_some() { shown } else { usize::MAX };
+    let forwards = sorter.owners.forwards();
+    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &known_totals, span.as_ref());
+    let rows_in_all = rows.len();
+    rows.truncate(options.limit);
+    let mut owners = Owners::new(&options.rules).with_forward_lines(forwards);
+    for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
+        row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
+    }
+    let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
+    let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
+    TopReport {
+        device: snapshot.ordinal(device),
+        device_name: snapshot.device_name(device),
+        kind: snapshot.device_kind(device),
+        by,
+        at: options.at,
+        missing_stacks: missing_stacks(snapshot, device).filter(|_| !options.for_matching),
+        lacks_times: !snapshot.has_times(),
+        growth_since_seconds: span.and_then(|span| span.middle_seconds()),
+        rows,
+        rows_in_all,
+        totals,
+        estimated,
+        complete: ended,
+        sampled: not_recorded_individually(snapshot, device, &lifetimes),
+        exact_scopes: exact.is_some(),
+        sums_at_seconds,
+        folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
+        folded: snapshot.folded,
+        attribution,
+        attribution_errors,
+        peak,
+        peak_phase_and_operator,
+        has_addresses: snapshot.pytorch.is_none(),
+        statistics,
+        sample_threshold_bytes: if estimated { snapshot.meta.sample_threshold_bytes } else { 0 },
+        sample_mean_bytes: snapshot.meta.sample_mean_bytes,
+        sample_block_bytes: snapshot.meta.sample_block_bytes,
+        budget: snapshot.meta.budget,
+        sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
+        detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
+    }
+}
+
+/// Returns the bytes and number of all allocations if the recorder counted them and dropped none of their events.
+fn counted_allocations(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
+    let is_complete = statistics.counted && statistics.dropped == 0;
+    is_complete.then_some([statistics.allocated_bytes, statistics.allocations])
+}
+
+/// Returns the texts with the most bytes, largest first.
+fn largest_texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
+    let largest = sort_largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
+    let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
+        text: shorten_middle(&snapshot.strings.get(text), MAX_TEXT_CHARS),
+        bytes,
+        blocks,
+    };
+    largest.iter().take(MAX_TEXTS).map(row).collect()
+}
+
+/// Sorts by bytes, largest first, and returns each element with its bytes and blocks.
+fn sort_largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
+    let mut largest: Vec<_> = all.map(|(one, [bytes, blocks])| (one, bytes, blocks)).collect();
+    largest.sort_by_key(|&(one, bytes, _)| (std::cmp::Reverse(bytes), one));
+    largest
+}
+
+/// Strips the type arguments from a frame's function, so that all instantiations share the row of the line.
+pub(crate) fn strip_types(frame: Frame) -> Frame {
+    let function = if is_script(&frame) { frame.function } else { qualified_path(&frame.function) };
+    Frame { function, ..frame }
+}
+
+/// Reduces a frame to its file, if the file is known.
+fn reduce_to_file(frame: Frame) -> Option<Frame> {
+    let is_known = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
+    is_known.then_some(Frame { function: String::new(), line: None, ..frame })
+}
+
+/// Returns the name of the row for blocks that are known only by the stack that freed them.
+pub(crate) fn format_freed_name(frame: &Frame) -> String {
+    let older = OLDER_MEMORY.trim_end_matches(')');
+    match (&frame.function[..], &frame.file) {
+        ("", Some(file)) => format!("{older}, freed in {file})"),
+        _ => format!("{older}, freed at {})", short(frame)),
+    }
+}
+
+/// Adds the folder to line names that would otherwise be the same for different files.
+fn disambiguate_names(rows: &mut [TopRow]) {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for row in rows.iter().filter(|row| row.owned.mine.is_some() || row.freed_at.is_some()) {
+        *times.entry(row.name.clone()).or_default() += 1;
+    }
+    for row in rows {
+        let line = row.owned.mine.as_ref().or(row.freed_at.as_ref());
+        let file = line.and_then(|line| line.file.as_deref());
+        let folder = file.and_then(split_file_name).map(|(folder, _)| with_slashes(folder));
+        if let Some(folder) = folder.filter(|_| times.get(&row.name).is_some_and(|&times| times > 1)) {
+            row.name = match &row.freed_at {
+                Some(_) => row.name.replacen("freed at ", &format!("freed at {folder}/"), 1),
+                None => format!("{folder}/{}", row.name),
+            };
+        }
+    }
+}
+
+fn phase_name(phase: Option<Phase>) -> String {
+    phase.map_or("(no phase)", Phase::name).into()
+}
