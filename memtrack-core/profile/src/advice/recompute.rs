@@ -4,7 +4,7 @@ use super::edits::Change;
 use super::find::Proposal;
 use super::uses::{Memory, States};
 use super::{Finding, Kind};
-use crate::analysis::Action;
+use crate::analysis::{Action, Role};
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
@@ -255,8 +255,10 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                 *sum = sum.saturating_add(u64::try_from(duration_ns).unwrap_or(0));
             }
         }
-        for (storage, is_written) in memory.profile.operands(number, op) {
-            let Some(piece) = memory.piece_of_storage[storage as usize] else { continue };
+        for (role, storage) in memory.profile.references(number) {
+            let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize]) else {
+                continue;
+            };
             let category = memory.pieces[piece as usize].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Buffer) {
                 continue;
@@ -266,7 +268,7 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                     continue;
                 }
                 let call_memory = &mut all[call as usize];
-                call_memory.writes_older_memory |= is_written;
+                call_memory.writes_older_memory |= role == Role::Argument(Some(true));
                 call_memory.read.insert(piece);
             }
         }

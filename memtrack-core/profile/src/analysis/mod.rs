@@ -13,6 +13,7 @@ mod stated;
 mod timeline;
 mod tree;
 
+pub use identities::Role;
 pub use timeline::{Action, Change};
 
 use crate::category::Category;
@@ -21,9 +22,7 @@ use crate::phases::record_phases;
 use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{
-    Arg, DeviceIndex, Op, OperatorTrace, RecordId, RecordKind, TensorId, TracePhase,
-};
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TracePhase};
 use std::fmt;
 use std::ops::Range;
 use timeline::Versions;
@@ -127,7 +126,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     let identities = identities::identify(trace, &tree, &registers_tensors, mode, &mut repairs);
     let sizes = sizes::lifetime_sizes(trace, &identities, mode);
     let flow = flow::build_flow(trace, &tree, &identities, mode, &mut repairs)?;
-    let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow, mode };
+    let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow };
     let store = passes.run();
     let present = passes.find_present(&store);
     let mut by_version = vec![None; store.slot_count()];
@@ -265,31 +264,18 @@ impl<'a> Profile<'a> {
         &self.storages
     }
 
-    /// Returns the tensors that a record refers to, each with its storage. For an operator, these are the
+    /// Returns the roles and the storages of the tensors that a record refers to. For an operator, these are the
     /// arguments followed by the results; for a module or an optimizer, the registered parameters, gradients,
     /// states and buffers. Only a module's or an optimizer's first record registers tensors. The storage is
     /// `None` if the analysis does not track it.
-    pub fn references(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
-        let keys = self.identities.keys_of(record);
-        let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
-            return Vec::new();
-        };
-        let mut references = Vec::with_capacity(keys.len());
-        identities::for_each_reference(&of.what, self.mode, |tensor| {
-            let key = keys[references.len()];
-            references.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
-        });
+    pub fn references(&self, record: RecordId) -> Vec<(Role, Option<u32>)> {
+        let mut references = Vec::new();
+        if (record as usize) < self.trace.records.len() {
+            self.identities.for_each_key(self.trace, record, |_, role, key| {
+                references.push((role, Some(key).filter(|&key| key != identities::NONE)));
+            });
+        }
         references
-    }
-
-    /// Returns the storages of an operator's arguments and results, each with whether the operator writes to it as an
-    /// argument.
-    pub(crate) fn operands(&self, record: RecordId, op: &Op) -> impl Iterator<Item = (u32, bool)> {
-        let is_written = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
-        let written: Vec<bool> = op.args.iter().flat_map(is_written).collect();
-        let references =
-            self.references(record).into_iter().zip(written.into_iter().chain(std::iter::repeat(false)));
-        references.filter_map(|((_, storage), written)| Some((storage?, written)))
     }
 
     /// Returns the category of a version of a storage, or `None` if it is unknown.

@@ -6,10 +6,9 @@
 
 use super::category_map::CategoryMap;
 use super::flow::{Flow, Node};
-use super::identities::{AllocationId, Identities, NONE};
+use super::identities::{AllocationId, Identities, NONE, Role};
 use super::tree::Tree;
 use crate::category::Category;
-use crate::optrace::Mode;
 use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, RecordKind};
 
 /// A version of a lifetime.
@@ -21,16 +20,6 @@ pub(super) struct Passes<'a> {
     pub(super) tree: &'a Tree,
     pub(super) identities: &'a Identities,
     pub(super) flow: &'a Flow,
-    pub(super) mode: Mode,
-}
-
-/// The role that a record assigns to a tensor.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Parameter,
-    Gradient,
-    State,
-    Buffer,
 }
 
 impl<'a> Passes<'a> {
@@ -53,44 +42,15 @@ impl<'a> Passes<'a> {
     fn find_roles(&self) -> Vec<(Role, AllocationId)> {
         let mut roles = Vec::new();
         for &number in &self.tree.walk {
-            let keys = self.identities.keys_of(number);
-            let mut add = |what: Role, key: AllocationId| {
-                if key != NONE {
-                    roles.push((what, key));
-                }
-            };
             match &self.trace.records[number as usize].what {
                 RecordKind::Op(op) => {
-                    if let Some(key) = self.accumulated_gradient(number, op) {
-                        add(Role::Gradient, key);
-                    }
+                    roles.extend(self.accumulated_gradient(number, op).map(|key| (Role::Gradient, key)));
                 }
-                RecordKind::Module(module) if !keys.is_empty() => {
-                    let mut keys = keys.iter();
-                    let mut next = || keys.next().copied().unwrap_or(NONE);
-                    for param in &module.params {
-                        add(Role::Parameter, next());
-                        if param.grad.is_some() {
-                            add(Role::Gradient, next());
-                        }
+                _ => self.identities.for_each_key(self.trace, number, |_, role, key| {
+                    if key != NONE {
+                        roles.push((role, key));
                     }
-                    if self.mode == Mode::Tolerant {
-                        module.buffers.iter().for_each(|_| add(Role::Buffer, next()));
-                    }
-                }
-                RecordKind::Optimizer(optimizer) if !keys.is_empty() => {
-                    let mut keys = keys.iter();
-                    let mut next = || keys.next().copied().unwrap_or(NONE);
-                    for param in &optimizer.params {
-                        add(Role::Parameter, next());
-                        if param.grad.is_some() {
-                            add(Role::Gradient, next());
-                        }
-                        param.state.iter().for_each(|_| add(Role::State, next()));
-                    }
-                }
-                RecordKind::Grad { .. } => add(Role::Gradient, keys.last().copied().unwrap_or(NONE)),
-                _ => {}
+                }),
             }
         }
         roles

@@ -7,7 +7,7 @@ mod natural;
 mod text;
 mod traffic;
 
-use crate::analysis::{Action, Profile};
+use crate::analysis::{Action, Profile, Role};
 use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
@@ -299,26 +299,13 @@ fn sum_module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places)
     // The storages already counted for each module, because modules can share parameters.
     let mut counted: HashSet<(ModuleId, u32)> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
-        let (RecordKind::Module(module), Some(id)) = (&record.what, places.called_module(number)) else {
+        let (RecordKind::Module(_), Some(id)) = (&record.what, places.called_module(number)) else {
             continue;
         };
-        let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
-        // The references list the parameters, each followed by its gradient if it has one, and then the
-        // buffers.
-        let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
-        for param in &module.params {
-            registered.push((references.next().flatten(), true));
-            if param.grad.is_some() {
-                references.next();
-            }
-        }
-        registered.extend(references.map(|buffer| (buffer, false)));
-        for (storage, is_parameter) in registered {
-            let Some((place, storage)) =
-                storage.and_then(|place| Some((place, profile.storages()[place as usize]?)))
-            else {
-                continue;
-            };
+        for (role, storage) in profile.references(number) {
+            let is_parameter = role == Role::Parameter;
+            let Some(place) = storage.filter(|_| is_parameter || role == Role::Buffer) else { continue };
+            let Some(storage) = profile.storages()[place as usize] else { continue };
             let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
             let ancestors =
                 std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_DEPTH);

@@ -1,7 +1,7 @@
 //! Computes the inputs and outputs of each module call.
 
 use super::calls::{CallId, Calls};
-use crate::analysis::Profile;
+use crate::analysis::{Profile, Role};
 use crate::category::Category;
 use crate::places::{Places, StepPart};
 use foldhash::{HashMap, HashSet};
@@ -33,10 +33,13 @@ impl Traffic {
         let mut counted_inputs: HashSet<(CallId, u32)> = HashSet::default();
         let mut counted_outputs: HashSet<(CallId, u32)> = HashSet::default();
         for (number, record) in (0..).zip(&trace.records) {
-            let RecordKind::Op(op) = &record.what else { continue };
+            if !matches!(record.what, RecordKind::Op(_)) {
+                continue;
+            }
             let around = calls.enclosing(number);
             let is_forward = matches!(places.get(number).part, StepPart::Forward | StepPart::Other);
-            for (key, is_written) in profile.operands(number, op) {
+            for (role, storage) in profile.references(number) {
+                let Some(key) = storage else { continue };
                 let Some(storage) = profile.storages()[key as usize] else { continue };
                 if storage.device != device || !is_passed_by_caller(profile.category(key, 0)) || !is_forward {
                     continue;
@@ -64,7 +67,7 @@ impl Traffic {
                         }
                     }
                 }
-                if let Some(call) = around.filter(|_| is_written) {
+                if let Some(call) = around.filter(|_| role == Role::Argument(Some(true))) {
                     let made = makers.entry(key).or_default();
                     if !made.contains(&call) {
                         made.push(call);
