@@ -21,6 +21,14 @@ pub(super) struct Change {
     pub(super) extra: Vec<(State, i64)>,
 }
 
+impl Change {
+    pub(super) fn append(&mut self, other: &Self) {
+        self.removed.extend(&other.removed);
+        self.needed.extend(&other.needed);
+        self.extra.extend(&other.extra);
+    }
+}
+
 /// Computes the peak that remains after changes.
 pub(super) struct Edits<'a> {
     memory: &'a Memory<'a>,

@@ -79,9 +79,7 @@ pub(super) fn find_recomputations(
         let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
         candidate.longest_ns = candidate.longest_ns.max(call_memory.forward_ns);
         let found = &mut candidate.found;
-        found.change.removed.append(&mut change.removed);
-        found.change.needed.append(&mut change.needed);
-        found.change.extra.append(&mut change.extra);
+        found.change.append(&change);
         if !at_peak.is_empty() {
             found.finding.count += at_peak.len() as u64;
             found.finding.allocated_bytes =
@@ -161,9 +159,7 @@ fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
         group.finding.modules.extend(found.finding.modules.iter().cloned());
         group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(duration_ns));
         group.modules.extend(&found.modules);
-        group.change.removed.extend(&found.change.removed);
-        group.change.needed.extend(&found.change.needed);
-        group.change.extra.extend(&found.change.extra);
+        group.change.append(&found.change);
     }
     groups.retain(|group| group.modules.len() > 1 && group.finding.count > 0);
     groups

@@ -7,7 +7,7 @@
 use super::category_map::CategoryMap;
 use super::flow::{Flow, Node};
 use super::identities::{AllocationId, Identities, NONE, Role};
-use super::tree::Tree;
+use super::tree::{Grouped, Tree};
 use crate::category::Category;
 use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, RecordKind};
 
@@ -75,24 +75,11 @@ impl<'a> Passes<'a> {
     fn find_gradient_dependents(&self, store: &CategoryMap<'_>) -> Vec<bool> {
         let Self { identities, flow, .. } = self;
         let count = identities.lifetimes.len();
-        // The nodes that read each tensor, grouped by tensor.
-        let mut starts = vec![0_u32; count + 1];
         let tensor = |key: AllocationId| identities.tensor(key) as usize;
-        for node in &flow.nodes {
-            flow.inputs(node).for_each(|(key, _)| starts[tensor(key) + 1] += 1);
-        }
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let mut readers = vec![0_u32; starts[count] as usize];
-        let mut next = starts.clone();
-        for (number, node) in (0..).zip(&flow.nodes) {
-            for (key, _) in flow.inputs(node) {
-                let slot = &mut next[tensor(key)];
-                readers[*slot as usize] = number;
-                *slot += 1;
-            }
-        }
+        let nodes = || (0..).zip(&flow.nodes);
+        let readers = Grouped::of(count, || {
+            nodes().flat_map(|(number, node)| flow.inputs(node).map(move |(key, _)| (tensor(key), number)))
+        });
         let mut depends = vec![false; count];
         let mut is_reached = vec![false; flow.nodes.len()];
         let mut found: Vec<usize> = Vec::new();
@@ -117,8 +104,7 @@ impl<'a> Passes<'a> {
             }
         }
         while let Some(tensor) = found.pop() {
-            let range = starts[tensor] as usize..starts[tensor + 1] as usize;
-            for &number in &readers[range] {
+            for &number in readers.get(tensor) {
                 reach(&flow.nodes[number as usize], number as usize, &mut depends, &mut found);
             }
         }

@@ -6,8 +6,9 @@ use foldhash::HashMap;
 use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_model::NameFrames;
 use memtrack_model::Phase;
-use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::{FrameId, ScopeKind, Snapshot};
+use std::hash::Hash;
 
 /// The facts that stacks and scopes reveal. Each fact is determined only once.
 #[derive(Debug, Default)]
@@ -253,8 +254,15 @@ impl Order {
             }
         }
         order.index_phases();
-        order.next_in_other_call = next_in_other_calls(snapshot, facts, &written, &rows);
-        order.next_in_other_operator = next_in_other_operators(snapshot, facts, &rows);
+        let events = &snapshot.events;
+        order.next_in_other_call = next_of_others(snapshot, &rows, |row| {
+            (!written.contains_key(&row)).then(|| ((), facts.stack(events.stack[row]).call))
+        });
+        if facts.operators.iter().any(Option::is_some) {
+            order.next_in_other_operator = next_of_others(snapshot, &rows, |row| {
+                Some((events.thread[row], facts.operator(events.scope[row])))
+            });
+        }
         order
     }
 
@@ -400,48 +408,24 @@ fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
     *marks = kept;
 }
 
-fn next_in_other_calls(
+/// Returns, for the row of each allocation, the row of the next allocation in the same sequence that another maker made.
+/// `maker` returns the sequence and the maker of an allocation, or `None` for events to ignore.
+fn next_of_others<S: Eq + Hash, M: PartialEq>(
     snapshot: &Snapshot,
-    facts: &Facts,
-    written: &HashMap<usize, bool>,
     rows: &[usize],
+    maker: impl Fn(usize) -> Option<(S, M)>,
 ) -> Vec<usize> {
-    let mut other = vec![0; snapshot.events.len()];
-    // The next allocation and its call.
-    let mut next: Option<(usize, Option<u64>)> = None;
-    for &row in rows.iter().rev() {
-        if snapshot.events.action[row] != Action::Alloc || written.contains_key(&row) {
-            continue;
-        }
-        let call = facts.stack(snapshot.events.stack[row]).call;
-        other[row] = match next {
+    let mut others = vec![0; snapshot.events.len()];
+    // For each sequence, the next allocation and its maker.
+    let mut next: HashMap<S, (usize, M)> = HashMap::default();
+    for &row in rows.iter().rev().filter(|&&row| snapshot.events.action[row] == Action::Alloc) {
+        let Some((sequence, maker)) = maker(row) else { continue };
+        others[row] = match next.get(&sequence) {
             None => usize::MAX,
-            Some((row, same)) if same == call => other[row],
-            Some((row, _)) => row,
+            Some((row, same)) if *same == maker => others[*row],
+            Some((row, _)) => *row,
         };
-        next = Some((row, call));
+        next.insert(sequence, (row, maker));
     }
-    other
-}
-
-fn next_in_other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
-    if facts.operators.iter().all(Option::is_none) {
-        return Vec::new();
-    }
-    let mut other = vec![0; snapshot.events.len()];
-    // For each thread, the next allocation and its operator.
-    let mut next: HashMap<ThreadId, (usize, Option<ScopeId>)> = HashMap::default();
-    for &row in rows.iter().rev() {
-        if snapshot.events.action[row] != Action::Alloc {
-            continue;
-        }
-        let (thread, operator) = (snapshot.events.thread[row], facts.operator(snapshot.events.scope[row]));
-        other[row] = match next.get(&thread) {
-            None => usize::MAX,
-            Some(&(row, same)) if same == operator => other[row],
-            Some(&(row, _)) => row,
-        };
-        next.insert(thread, (row, operator));
-    }
-    other
+    others
 }
