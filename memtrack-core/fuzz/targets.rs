@@ -8,6 +8,7 @@ mod same;
 
 use memtrack_core::__pickle::{InputState, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakKind};
+use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::check::{Limits as Gate, Measurements};
 use memtrack_core::analysis::leaks::{LeakOptions, ReducedSnapshot, leaks, leaks_over};
 use memtrack_core::analysis::moment::Moment;
@@ -19,7 +20,7 @@ use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::modules::ModuleReport;
 use memtrack_core::profile::optrace::{self, Mode};
-use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
+use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
 use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -219,10 +220,10 @@ pub fn optrace(data: &[u8]) {
                 &[ReportMoment::Peak, ReportMoment::End],
                 *profile.repairs(),
             );
-            let _ = ModuleReport::of(&profile, device, *profile.repairs()).to_json(9);
-            let _ = Advice::of(&profile, device, *profile.repairs()).to_json(9);
+            let modules = ModuleReport::of(&profile, device, *profile.repairs()).listed(9);
+            let advice = Advice::of(&profile, device, *profile.repairs()).listed(9);
             assert!(report.to_text(3, Some(80)).len() < MAX_TEXT);
-            let _ = report.to_json(3);
+            serde_json::to_vec(&(modules, advice, report.listed(3))).expect("they have text keys");
         }
     }
 }
@@ -267,7 +268,8 @@ pub fn answers(data: &[u8]) {
             let _ = (at_peak.to_string(), at_peak.to_json());
         }
         let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.5)];
-        let reading = CategoryReading::of(&snapshot, symbols, device, &moments);
+        let blocks = BlockCategories::infer(&snapshot, symbols, device);
+        let reading = CategoryReading::of(&snapshot, device, &blocks, &moments, &EventNames::default());
         let _ = (reading.to_string(), reading.has_evidence());
     }
     for device in summary(&snapshot, symbols) {

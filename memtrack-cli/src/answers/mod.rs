@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 answers! {
-    ADVISE = "advise" 2: AdviceAnswer;
+    ADVISE = "advise" 2: Advice;
     CATEGORIES = "categories" 3: CategoriesAnswer;
     CHECK = "check" 3: FoundAnswer;
     COMPARE = "compare" 2: CompareAnswer;
@@ -35,7 +35,7 @@ answers! {
     GPUS = "gpus" 1: Gpus;
     LEAKS = "leaks" 3: LeaksAnswer;
     MEMORY = "memory" 3: MemoryAnswer;
-    MODULES = "modules" 2: ModulesAnswer;
+    MODULES = "modules" 2: ModuleReport;
     PEAK = "peak" 3: PeakAnswer;
     PROCESSES = "processes" 1: ProcessesAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;

@@ -11,7 +11,7 @@ use memtrack_core::analysis::summary::DeviceSummaryAnswer;
 use memtrack_core::analysis::top::TopReport;
 use memtrack_core::answer::WideAnswer;
 use memtrack_core::profile::reading::CategoryReading;
-use memtrack_core::profile::report::TracedCategoriesAnswer;
+use memtrack_core::profile::report::CategoryReport;
 use memtrack_core::tracker::Summary;
 use memtrack_core::viz::UsageAnswer;
 use schemars::JsonSchema;
@@ -35,8 +35,8 @@ pub(crate) use memtrack_core::analysis::ranks::RanksAnswer;
 #[cfg(feature = "gpus")]
 pub(crate) use memtrack_core::cuda::Gpus;
 pub(crate) use memtrack_core::cycles::json::CyclesAnswer;
-pub(crate) use memtrack_core::profile::advice::AdviceAnswer;
-pub(crate) use memtrack_core::profile::modules::ModulesAnswer;
+pub(crate) use memtrack_core::profile::advice::Advice;
+pub(crate) use memtrack_core::profile::modules::ModuleReport;
 pub(crate) use memtrack_core::viz::{StatsAnswer, TraceAnswer};
 
 /// The categories of memory.
@@ -51,7 +51,7 @@ pub(crate) struct CategoriesAnswer {
 #[serde(untagged)]
 pub(crate) enum DeviceCategories {
     /// The categories of an operator trace.
-    Traced(TracedCategoriesAnswer),
+    Traced(CategoryReport),
     /// Categories inferred from stacks and the order of events.
     Read(Box<CategoryReading>),
 }

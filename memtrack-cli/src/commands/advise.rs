@@ -19,14 +19,14 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let device = optrace::select_device(&args.trace, &profile)?;
     let mut advice = Advice::of(&profile, device, repairs);
     if let Some(recording) = &source.recording {
-        advice.device = optrace::report_name(&advice.device);
-        if let Some(at_peak) = lines_at_peak(recording, &advice.device) {
+        optrace::rename_device(&mut advice.device);
+        if let Some(at_peak) = lines_at_peak(recording, &advice.device.name) {
             advice = advice.with_largest(&at_peak);
         }
     }
     let rows = if args.rows == 0 { usize::MAX } else { args.rows };
     if args.format.json {
-        answers::ADVISE.print(&advice.answer(rows), streams)?;
+        answers::ADVISE.print(&advice.listed(rows), streams)?;
     } else {
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(advice.to_text(rows, width).as_bytes())?;

@@ -53,10 +53,10 @@ fn print_trace_categories(
     };
     let mut report = CategoryReport::of(&profile, device, &moments, repairs);
     if source.recording.is_some() {
-        report.device = optrace::report_name(&report.device);
+        optrace::rename_device(&mut report.device);
     }
     if args.format.json {
-        let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];
+        let devices = vec![DeviceCategories::Traced(report.listed(args.rows.limit()))];
         answers::CATEGORIES.print(&CategoriesAnswer { devices }, streams)?;
     } else {
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;

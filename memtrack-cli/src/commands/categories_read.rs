@@ -42,7 +42,7 @@ pub(super) fn run(
     let names = EventNames::of(&snapshot, &mut symbols);
     let read = |device| {
         let blocks = BlockCategories::infer(&snapshot, &mut symbols, device);
-        CategoryReading::of_named(&snapshot, device, &blocks, &moments, &names)
+        CategoryReading::of(&snapshot, device, &blocks, &moments, &names)
     };
     let mut devices: Vec<CategoryReading> =
         select_devices(&snapshot, requested)?.into_iter().map(read).collect();

@@ -15,10 +15,10 @@ pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let device = optrace::select_device(&args.trace, &profile)?;
     let mut report = ModuleReport::of(&profile, device, repairs);
     if source.recording.is_some() {
-        report.device = optrace::report_name(&report.device);
+        optrace::rename_device(&mut report.device);
     }
     if args.format.json {
-        answers::MODULES.print(&report.answer(args.depth.unwrap_or(u32::MAX)), streams)?;
+        answers::MODULES.print(&report.listed(args.depth.unwrap_or(u32::MAX)), streams)?;
     } else {
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;
