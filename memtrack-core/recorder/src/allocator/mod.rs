@@ -1,14 +1,30 @@
-//! The program's global allocator. It calls the inner allocator and then, if the heap is observed, the functions of
-//! [`host`](crate::host). Without the feature `record` it only calls the inner allocator.
+//! The host heap as a source of events. [`TrackingAllocator`] is the program's global allocator: it calls the inner allocator
+//! and then, if the heap is observed, the fast path (`fast`), which counts blocks that are not sampled, or the slow path
+//! (`record`), which samples or records the others. The preload library reports the blocks of C's heap with the same
+//! functions. [`host`](crate::host) decides which small blocks are recorded.
+//!
+//! Without the feature `record`, the allocator only calls the inner one.
 #![allow(unsafe_code)]
+
+#[cfg(feature = "record")]
+mod fast;
+#[cfg(feature = "record")]
+mod record;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 #[cfg(feature = "record")]
 use {
-    crate::host::{count_alloc, count_free, note_call, record_alloc, record_free, record_realloc},
-    crate::host::{report_refusal, reserve},
+    crate::host::{note_call, reserve},
     crate::{accounts, reentry, switch},
+    fast::count_free,
     memtrack_model::event::DeviceId,
+    record::{record_alloc, record_free},
+};
+
+#[cfg(feature = "record")]
+pub use {
+    fast::{count_alloc, count_untracked_free},
+    record::{after_alloc, before_free, record_realloc},
 };
 
 #[cfg(feature = "record")]
@@ -281,7 +297,7 @@ fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
 /// Visits the shards of all tables, so it is cheap enough to call once a second, but not once per event.
 pub fn own_bytes() -> i64 {
     #[cfg(feature = "record")]
-    return crate::internal_bytes::total() + crate::events::table_bytes() as i64;
+    return crate::events::own_bytes();
     #[cfg(not(feature = "record"))]
     0
 }
@@ -294,4 +310,12 @@ pub fn internal_heap_bytes() -> i64 {
     return crate::host::INTERNAL_HEAP_BYTES.load(std::sync::atomic::Ordering::Relaxed);
     #[cfg(not(feature = "record"))]
     0
+}
+
+/// Reports that the heap refused a request by printing what holds the memory, if the session's options request it. Must
+/// be called outside hooks, while none of memtrack's locks is held.
+#[cfg(feature = "record")]
+#[cold]
+pub fn report_refusal(size_bytes: usize) {
+    crate::events::report_heap_refusal(size_bytes as u64);
 }
