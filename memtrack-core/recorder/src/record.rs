@@ -117,6 +117,8 @@ pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, si
 /// [`attach_out_of_memory_observer`] are called on this thread, even while nothing is monitored. So the caller must
 /// hold no lock that an observer may need. This function never panics. If an observer itself runs out of memory, the
 /// nested call only records the event.
+///
+/// [`Options::dump_on_oom`]: memtrack_model::options::Options::dump_on_oom
 #[cold]
 pub fn record_oom(
     device: DeviceId,
@@ -145,7 +147,7 @@ pub struct OutOfMemoryObserver {
     id: u64,
 }
 
-/// Calls `observer` whenever an allocator reports with [`record_oom`](record_oom) that memory ran out. The call is
+/// Calls `observer` whenever an allocator reports with [`record_oom`] that memory ran out. The call is
 /// made on the thread that ran out of memory, after the event was recorded and before the allocator returns its error.
 /// Counterpart of `torch._C._cuda_attachOutOfMemoryObserver`.
 ///
