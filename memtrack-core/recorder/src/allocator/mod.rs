@@ -75,27 +75,6 @@ impl<A> TrackingAllocator<A> {
     }
 }
 
-#[cfg(feature = "record")]
-impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Allocates a new block and copies the content of `block` to it. `block` stays allocated. Returns null if there is
-    /// no memory.
-    ///
-    /// # Safety
-    /// The same as for `realloc`.
-    #[cold]
-    unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller guarantees that the size is neither zero nor too large for the alignment. Both blocks have
-        // at least the bytes that are copied, and they do not overlap.
-        unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
-            if !new.is_null() {
-                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
-            }
-            new
-        }
-    }
-}
-
 // Counting is part of the allocator's own functions, which are compiled with the program. There, accessing a
 // thread-local is an offset, whereas in a shared library it is a call. All work beyond counting is in separate
 // functions. These are tail-called, with the size and alignment in the order in which an allocator receives them, so
@@ -114,6 +93,24 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
             return observe_alloc_in_account(block, size, align);
         }
         if !block.is_null() && count_alloc(size) { block } else { record_or_refuse(block, size, align) }
+    }
+
+    /// Allocates a new block and copies the content of `block` to it. `block` stays allocated. Returns null if there is
+    /// no memory.
+    ///
+    /// # Safety
+    /// The same as for `realloc`.
+    #[cold]
+    unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller guarantees that the size is neither zero nor too large for the alignment. Both blocks have
+        // at least the bytes that are copied, and they do not overlap.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
+            }
+            new
+        }
     }
 
     /// Reallocates a block that may be from the reserve, while blocks are observed.

@@ -74,7 +74,8 @@ fn record_first_alloc(block: *mut u8, size_bytes: u64) {
 #[inline(always)]
 fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
     let local = thread.local();
-    let sampled = local.sampler.with(|sampler| sampler.pick(&thread.state.countdown, size_bytes, session()));
+    let sampled =
+        local.sampler.with(move |sampler| sampler.pick(&thread.state.countdown, size_bytes, session()));
     let sampled = sampled.flatten();
     if sampled.is_none() {
         thread.state.totals(HOST_SLOT).count_alloc(size_bytes);
@@ -100,7 +101,7 @@ pub(super) fn record_free(address: u64, size_bytes: u64) {
         && let Some(thread) = thread_outside_hooks()
     {
         let countdown = &thread.state.countdown;
-        thread.local().sampler.with(|sampler| sampler.refresh(countdown, session()));
+        thread.local().sampler.with(move |sampler| sampler.refresh(countdown, session()));
         return thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
     let Some(hook) = Hook::enter() else { return };
@@ -109,7 +110,7 @@ pub(super) fn record_free(address: u64, size_bytes: u64) {
         let begun = local.sampler.with(Sampler::begin_free).unwrap_or(0);
         let freed = hook.begin_free(HOST, address);
         write_free(*hook, freed, size_bytes);
-        local.sampler.with(|sampler| sampler.end_free(begun));
+        local.sampler.with(move |sampler| sampler.end_free(begun));
     } else {
         hook.thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
@@ -220,7 +221,7 @@ fn write_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: EventF
     if counted_peak::is_on() {
         observe_peak(flags, is_small, stamp, blocks);
     }
-    local.sampler.with(|sampler| sampler.recorded(countdown, is_small, stamp, blocks));
+    local.sampler.with(move |sampler| sampler.recorded(countdown, is_small, stamp, blocks));
 }
 
 /// Updates the counted peak after a block has been recorded with `stamp`. `blocks` is the number of blocks that the

@@ -147,9 +147,9 @@ impl HookContext {
             return StackId::NONE;
         }
         let local = self.thread.local();
-        let stack = local.kit.with(|kit| kit.as_mut().map(|kit| self.stack_with(kit, &local.bounds)));
-        match stack.flatten() {
-            Some(stack) => stack,
+        // SAFETY: a hook captures one stack at a time, and nothing else on its way uses the kit.
+        match unsafe { local.kit.lend() } {
+            Some(kit) => self.stack_with(kit, &local.bounds),
             None => self.first_stack(),
         }
     }
