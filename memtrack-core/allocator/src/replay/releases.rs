@@ -4,10 +4,10 @@
 
 use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
+use memtrack_blocks::reserved::reserved_over_time;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use memtrack_blocks::reserved::reserved_over_time;
 use std::collections::HashMap;
 
 /// The reason segments were released.
