@@ -8,6 +8,7 @@ use crate::neighbours::{Kind, open_head, unusable_file_error};
 use clap::Args;
 use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::units::printable;
+use memtrack_core::answer::DeviceAnswer;
 use memtrack_core::profile::Repairs;
 use memtrack_core::profile::analysis::{AnalysisError, Profile, analyse};
 use memtrack_core::profile::optrace::{self, DeviceIndex, Mode, ReadTrace};
@@ -124,13 +125,14 @@ pub(crate) fn from_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>
     Ok(Source { read: recorded.trace.into(), recording: Some(snapshot), attribution, only_sampled })
 }
 
-/// Converts a device's name in operator traces to the name that reports about recordings use.
-pub(crate) fn report_name(name: &str) -> String {
-    match short_name(name) {
+/// Names a device of an operator trace as in reports about recordings.
+pub(crate) fn rename_device(device: &mut DeviceAnswer) {
+    let name = match short_name(&device.name) {
         "host" => "host heap".to_owned(),
         "pinned" => "pinned host memory".to_owned(),
         number => format!("device {number}"),
-    }
+    };
+    *device = DeviceAnswer::from_name(&name);
 }
 
 /// Returns the device name that `--device` accepts in other reports: a number, `host` or `pinned`.

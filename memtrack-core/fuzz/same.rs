@@ -1,56 +1,59 @@
 //! Compares two pickles by their values.
 
-use memtrack_core::__pickle::{Dict, Document, Value};
+use memtrack_core::__pickle::{Document, Value};
 
 /// The maximum number of visited values. A shared value is visited once for each path to it.
 const MAX_VALUES: usize = 100_000;
 
 /// Returns whether the two documents have equal values of equal types. Only the first [`MAX_VALUES`] are compared.
 pub fn same(before: &Document, after: &Document) -> bool {
-    let mut open = vec![(before.root, after.root)];
+    let mut open = vec![(before.root(), after.root())];
     let mut seen = 0;
     while let Some((one, other)) = open.pop() {
         seen += 1;
         if seen > MAX_VALUES {
             return true;
         }
-        let equal = match (one, other) {
-            (Value::Float(one), Value::Float(other)) => one.to_bits() == other.to_bits(),
-            (Value::Str(one), Value::Str(other))
-            | (Value::Bytes(one), Value::Bytes(other))
-            | (Value::BigInt(one), Value::BigInt(other)) => before.bytes(one) == after.bytes(other),
-            (Value::Tuple(one), Value::Tuple(other)) => {
-                pairs(&mut open, before.tuple(one), after.tuple(other))
-            }
-            // Tuples that Python only iterates over are read, and written, as lists.
-            (Value::Tuple(one), Value::List(other)) => pairs(&mut open, before.tuple(one), after.list(other)),
-            (Value::List(one), Value::List(other)) => pairs(&mut open, before.list(one), after.list(other)),
-            (Value::Dict(one), Value::Dict(other)) => {
-                let (one, other) = (entries(before, before.dict(one)), entries(after, after.dict(other)));
-                pairs(&mut open, &one, &other)
-            }
-            (one, other) => one == other,
+        let (before, after) = match (one.as_entries(), other.as_entries()) {
+            (Some(before), Some(after)) => (unique(before), unique(after)),
+            _ => (items(one), items(other)),
         };
-        if !equal {
+        if before.len() != after.len() || !same_kind(one, other) || !same_plain(one, other) {
             return false;
         }
+        open.extend(before.into_iter().zip(after));
     }
     true
 }
 
-/// Adds the pairs of corresponding items to the values to compare. Returns whether both lists have the same number of
-/// items.
-fn pairs(open: &mut Vec<(Value, Value)>, one: &[Value], other: &[Value]) -> bool {
-    open.extend(one.iter().copied().zip(other.iter().copied()));
-    one.len() == other.len()
+/// Returns whether the second value may stand for the first. Tuples that Python only iterates over are read, and
+/// written, as lists.
+fn same_kind(one: Value<'_>, other: Value<'_>) -> bool {
+    one.type_name() == other.type_name() || one.as_tuple().is_some() && other.as_list().is_some()
+}
+
+/// Returns whether two values that are not containers are equal.
+fn same_plain(one: Value<'_>, other: Value<'_>) -> bool {
+    one.as_f64().map(f64::to_bits) == other.as_f64().map(f64::to_bits)
+        && one.as_i64() == other.as_i64()
+        && one.as_str_bytes() == other.as_str_bytes()
+        && one.as_bytes() == other.as_bytes()
+}
+
+/// Returns the items of a tuple or a list.
+fn items(value: Value<'_>) -> Vec<Value<'_>> {
+    value.as_tuple().or_else(|| value.as_list()).unwrap_or_default()
 }
 
 /// Returns the keys and values as in a Python dictionary: a key that was set again keeps its position and has the last
 /// value.
-fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
-    let mut kept: Vec<(Value, Value)> = Vec::new();
-    for &(key, value) in &dict.entries {
-        match kept.iter_mut().find(|(name, _)| equal_keys(document, *name, key)) {
+fn unique<'a>(entries: Vec<(Value<'a>, Value<'a>)>) -> Vec<Value<'a>> {
+    let mut kept: Vec<(Value<'a>, Value<'a>)> = Vec::new();
+    for (key, value) in entries {
+        let is_plain = items(key).is_empty();
+        let is_key =
+            |name: Value<'_>| is_plain && name.type_name() == key.type_name() && same_plain(name, key);
+        match kept.iter_mut().find(|(name, _)| is_key(*name)) {
             Some(entry) => entry.1 = value,
             None => kept.push((key, value)),
         }
@@ -58,33 +61,15 @@ fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
     kept.into_iter().flat_map(|(key, value)| [key, value]).collect()
 }
 
-/// Returns whether the two values are the same key in Python.
-fn equal_keys(document: &Document, one: Value, other: Value) -> bool {
-    match (one, other) {
-        (Value::Str(one), Value::Str(other)) | (Value::Bytes(one), Value::Bytes(other)) => {
-            document.bytes(one) == document.bytes(other)
-        }
-        _ => one == other,
-    }
-}
-
 /// Visits every value of a document by every path to it, up to [`MAX_VALUES`].
 pub fn visit(document: &Document) {
-    let mut open = vec![document.root];
+    let mut open = vec![document.root()];
     let mut seen = 0;
     while let (Some(value), true) = (open.pop(), seen < MAX_VALUES) {
         seen += 1;
-        let _ = (document.type_name(value), document.as_i64(value), document.as_f64(value));
-        match value {
-            Value::Str(span) => drop(document.text(span)),
-            Value::Bytes(span) | Value::BigInt(span) => assert!(document.bytes(span).len() < usize::MAX),
-            Value::Tuple(id) => open.extend(document.tuple(id)),
-            Value::List(id) => open.extend(document.list(id)),
-            Value::Dict(id) => {
-                let _ = document.get(id, "name");
-                open.extend(document.dict(id).entries.iter().flat_map(|&(key, value)| [key, value]));
-            }
-            _ => {}
-        }
+        let _ = (value.type_name(), value.is_none(), value.as_bool(), value.as_i64(), value.as_f64());
+        let _ = (value.to_text(), value.as_bytes(), value.get("name"));
+        open.extend(items(value));
+        open.extend(value.as_entries().unwrap_or_default().into_iter().flat_map(|(key, value)| [key, value]));
     }
 }

@@ -6,8 +6,9 @@
 #[path = "same.rs"]
 mod same;
 
-use memtrack_core::__pickle::{Global, Limits, load};
+use memtrack_core::__pickle::{InputState, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakKind};
+use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::check::{Limits as Gate, Measurements};
 use memtrack_core::analysis::leaks::{LeakOptions, ReducedSnapshot, leaks, leaks_over};
 use memtrack_core::analysis::moment::Moment;
@@ -19,7 +20,7 @@ use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::modules::ModuleReport;
 use memtrack_core::profile::optrace::{self, Mode};
-use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
+use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
 use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -32,10 +33,6 @@ use memtrack_core::viz::{self, Grouping, Stats, Usage};
 use same::{same, visit};
 use std::io::{self, Write};
 
-/// All classes that the callers of the pickle machine allow.
-const ALLOWED: [Global; 3] = [Global::DefaultDict, Global::OrderedDict, Global::Int];
-/// Small limits, so that inputs often reach them.
-const LIMITS: Limits = Limits { memory_bytes: 16 << 20, depth: 100, operand_bytes: 4 << 10 };
 /// The maximum size of the decompressed input.
 const MAX_INPUT: u64 = 512 << 10;
 /// The maximum size of the text written for one file. A shared value is written once per reference.
@@ -43,7 +40,7 @@ const MAX_TEXT: usize = 1 << 20;
 
 /// Tests the pickle machine and visits its documents, and tests the tracker's files, which a round trip must not change.
 pub fn pickle(data: &[u8]) {
-    if let Ok(document) = load(data, &ALLOWED, LIMITS) {
+    if let Ok(document) = load(data, &InputState::default()) {
         visit(&document);
     }
     if let Ok(stats) = TrackerStats::load_from(data) {
@@ -156,10 +153,9 @@ pub fn round_trip(data: &[u8]) {
     }
     // The pickle machine alone, which knows nothing about snapshots, must read the same values before and after.
     if let (Format::Pickle, Compression::None, Ok(before)) =
-        (format, compression, load(data, &ALLOWED, LIMITS))
+        (format, compression, load(data, &InputState::default()))
     {
-        let limits = Limits { memory_bytes: 256 << 20, ..Limits::default() };
-        let after = load(&written[..], &ALLOWED, limits).expect("the output is a pickle");
+        let after = load(&written[..], &InputState::default()).expect("the output is a pickle");
         assert!(same(&before, &after), "a value changed in a round trip");
     }
 }
@@ -224,10 +220,10 @@ pub fn optrace(data: &[u8]) {
                 &[ReportMoment::Peak, ReportMoment::End],
                 *profile.repairs(),
             );
-            let _ = ModuleReport::of(&profile, device, *profile.repairs()).to_json(9);
-            let _ = Advice::of(&profile, device, *profile.repairs()).to_json(9);
+            let modules = ModuleReport::of(&profile, device, *profile.repairs()).listed(9);
+            let advice = Advice::of(&profile, device, *profile.repairs()).listed(9);
             assert!(report.to_text(3, Some(80)).len() < MAX_TEXT);
-            let _ = report.to_json(3);
+            serde_json::to_vec(&(modules, advice, report.listed(3))).expect("they have text keys");
         }
     }
 }
@@ -272,7 +268,8 @@ pub fn answers(data: &[u8]) {
             let _ = (at_peak.to_string(), at_peak.to_json());
         }
         let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.5)];
-        let reading = CategoryReading::of(&snapshot, symbols, device, &moments);
+        let blocks = BlockCategories::infer(&snapshot, symbols, device);
+        let reading = CategoryReading::of(&snapshot, device, &blocks, &moments, &EventNames::default());
         let _ = (reading.to_string(), reading.has_evidence());
     }
     for device in summary(&snapshot, symbols) {

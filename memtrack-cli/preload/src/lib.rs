@@ -49,9 +49,9 @@ mod tls {
 
 use memtrack_cuda::run;
 #[cfg(target_os = "linux")]
-use memtrack_recorder::host::TrackingAllocator;
+use memtrack_recorder::allocator::TrackingAllocator;
 
-/// Counts the memory that the recorder holds (`host::own_bytes`).
+/// Counts the memory that the recorder holds (`own_bytes`).
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: TrackingAllocator<&private_heap::PrivateHeap> = TrackingAllocator::new(&PRIVATE_HEAP);
@@ -64,14 +64,14 @@ extern "C" fn begin() {
     #[cfg(target_os = "linux")]
     private_heap::prepare();
     #[cfg(target_os = "linux")]
-    if run::wants_heap() {
+    if memtrack_run::wants_heap() {
         heap::prepare();
         mapped::prepare();
         jemalloc::prepare();
     }
     run::on_library_load();
     #[cfg(target_os = "linux")]
-    if run::heap::is_on() {
+    if memtrack_run::heap::is_on() {
         python::prepare();
     }
 }

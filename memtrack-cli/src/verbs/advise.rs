@@ -3,7 +3,7 @@
 use super::prelude::*;
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
-use memtrack_core::profile::advice::{Advice, AdviceAnswer};
+use memtrack_core::profile::advice::Advice;
 
 /// Find what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth recomputing
 #[derive(Clone, Debug, Args)]
@@ -30,7 +30,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(super) const ANSWER: Answer<AdviceAnswer> = Answer::new("advise", 2);
+pub(super) const ANSWER: Answer<Advice> = Answer::new("advise", 2);
 
 /// Analyses the trace and prints the findings.
 pub(super) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -39,14 +39,14 @@ pub(super) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let device = optrace::select_device(&args.trace, &profile)?;
     let mut advice = Advice::of(&profile, device, repairs);
     if let Some(recording) = &source.recording {
-        advice.device = optrace::report_name(&advice.device);
-        if let Some(at_peak) = lines_at_peak(recording, &advice.device) {
+        optrace::rename_device(&mut advice.device);
+        if let Some(at_peak) = lines_at_peak(recording, &advice.device.name) {
             advice = advice.with_largest(&at_peak);
         }
     }
     let rows = if args.rows == 0 { usize::MAX } else { args.rows };
     if args.format.json {
-        ANSWER.print(&advice.answer(rows), streams)?;
+        ANSWER.print(&advice.listed(rows), streams)?;
     } else {
         let width = width(args.wide);
         streams.stdout.write_all(advice.to_text(rows, width).as_bytes())?;

@@ -6,7 +6,7 @@ use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::profile::analysis::Profile;
 use memtrack_core::profile::optrace::looks_like_trace;
 use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
-use memtrack_core::profile::report::{CategoryReport, ReportMoment, TracedCategoriesAnswer};
+use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use std::io::Read;
 
 /// Show what a training run's memory is for: parameters, gradients, activations and more
@@ -81,7 +81,7 @@ pub(crate) struct CategoriesAnswer {
 #[serde(untagged)]
 pub(crate) enum DeviceCategories {
     /// The categories of an operator trace.
-    Traced(TracedCategoriesAnswer),
+    Traced(CategoryReport),
     /// Categories inferred from stacks and the order of events.
     Read(Box<CategoryReading>),
 }
@@ -125,10 +125,10 @@ fn print_trace_categories(
     };
     let mut report = CategoryReport::of(&profile, device, &moments, repairs);
     if source.recording.is_some() {
-        report.device = optrace::report_name(&report.device);
+        optrace::rename_device(&mut report.device);
     }
     if args.format.json {
-        let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];
+        let devices = vec![DeviceCategories::Traced(report.listed(args.rows.limit()))];
         ANSWER.print(&CategoriesAnswer { devices }, streams)?;
     } else {
         let width = width(args.wide);
@@ -219,7 +219,7 @@ fn print_inferred_categories(
     let names = EventNames::of(&snapshot, &mut symbols);
     let read = |device| {
         let blocks = BlockCategories::infer(&snapshot, &mut symbols, device);
-        CategoryReading::of_named(&snapshot, device, &blocks, &moments, &names)
+        CategoryReading::of(&snapshot, device, &blocks, &moments, &names)
     };
     let mut devices: Vec<CategoryReading> = devices.into_iter().map(read).collect();
     let is_used = |device: &CategoryReading| device.all.blocks > 0;

@@ -226,7 +226,7 @@ pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) ->
         return Ok(());
     }
     let devices = |side: usize| {
-        let names: Vec<&str> = sides[side].devices.iter().map(|device| device.name.as_str()).collect();
+        let names: Vec<&str> = sides[side].devices.iter().map(|device| device.device.name.as_str()).collect();
         format!("{} has {}", paths[side].display(), names.join(", "))
     };
     Err(CliError::Usage(format!("the two files have no device in common: {}; {}", devices(0), devices(1))))

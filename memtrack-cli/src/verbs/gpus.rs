@@ -1,10 +1,9 @@
 //! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that use the rest.
 
 use super::prelude::*;
-use memtrack_core::cuda::{Gpus, GpusAnswer, gpus};
+use memtrack_core::cuda::{Gpus, gpus};
 
 /// Show the machine's NVIDIA devices: used and free memory, pools, processes (needs the NVIDIA driver)
-#[cfg(feature = "gpus")]
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,7 +17,7 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(super) const ANSWER: Answer<GpusAnswer> = Answer::new("gpus", 1);
+pub(super) const ANSWER: Answer<Gpus> = Answer::new("gpus", 1);
 
 /// Queries the driver and NVML, and prints the results. Failed queries are reported on standard error.
 pub(super) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -27,13 +26,13 @@ pub(super) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Err(error) => {
             if args.format.json {
                 // Scripts expect JSON even on a machine without a device or driver.
-                ANSWER.print(&Gpus::none(error.clone()).answer(), streams)?;
+                ANSWER.print(&Gpus::none(error.clone()), streams)?;
             }
             return Err(CliError::Io(error.to_string()));
         }
     };
     if args.format.json {
-        ANSWER.print(&page.answer(), streams)?;
+        ANSWER.print(&page, streams)?;
     } else {
         write!(streams.stdout, "{page}")?;
     }

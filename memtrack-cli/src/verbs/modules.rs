@@ -1,7 +1,7 @@
 //! `memtrack modules`: the memory of each module.
 
 use super::prelude::*;
-use memtrack_core::profile::modules::{DEPTH, ModuleReport, ModulesAnswer};
+use memtrack_core::profile::modules::{DEPTH, ModuleReport};
 
 /// Show a model's memory module by module: before and after its forward and backward pass, and at their peak
 #[derive(Clone, Debug, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct ModulesArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(super) const ANSWER: Answer<ModulesAnswer> = Answer::new("modules", 2);
+pub(super) const ANSWER: Answer<ModuleReport> = Answer::new("modules", 2);
 
 /// Analyses the trace and prints the memory of its modules.
 pub(super) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -37,10 +37,10 @@ pub(super) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let device = optrace::select_device(&args.trace, &profile)?;
     let mut report = ModuleReport::of(&profile, device, repairs);
     if source.recording.is_some() {
-        report.device = optrace::report_name(&report.device);
+        optrace::rename_device(&mut report.device);
     }
     if args.format.json {
-        ANSWER.print(&report.answer(args.depth.unwrap_or(u32::MAX)), streams)?;
+        ANSWER.print(&report.listed(args.depth.unwrap_or(u32::MAX)), streams)?;
     } else {
         let width = width(args.wide);
         streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;

@@ -1,7 +1,7 @@
 //! `memtrack peak`: all memory that was live at the peak.
 
 use super::prelude::*;
-use memtrack_core::analysis::at_peak::{self, AtPeak, AtPeakAnswer};
+use memtrack_core::analysis::at_peak::{self, AtPeak};
 use memtrack_core::analysis::top::TopOptions;
 
 /// List everything that was live at the peak, by stack, largest first
@@ -49,7 +49,7 @@ pub(super) const ANSWER: Answer<PeakAnswer> = Answer::new("peak", 3);
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PeakAnswer {
     /// The devices, each with the memory that was live at its peak.
-    pub(crate) devices: Vec<AtPeakAnswer>,
+    pub(crate) devices: Vec<AtPeak>,
 }
 
 /// Loads the snapshot and prints the memory that was live at each device's peak.
@@ -72,12 +72,9 @@ pub(super) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         devices.retain(|device| !device.is_empty());
     }
     if args.format.json {
-        let answer = |device: &AtPeak| {
-            let mut answer = device.answer();
-            answer.live.explained = args.ownership.explain_rows(&rules, &device.live.rows);
-            answer
-        };
-        let devices = devices.iter().map(answer).collect();
+        for AtPeak { live, .. } in &mut devices {
+            live.explained = args.ownership.explain_rows(&rules, &live.rows);
+        }
         ANSWER.print(&PeakAnswer { devices }, streams)?;
         return Ok(Exit::Success);
     }

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::context::select_devices;
-use memtrack_core::allocator::replay::{GRID, ReplayAnswer, ReplayReport, Requests, replay_grid};
+use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
 use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
@@ -42,7 +42,7 @@ pub(super) const ANSWER: Answer<DevicesReplayAnswer> = Answer::new("replay", 1);
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DevicesReplayAnswer {
     /// The devices, each with the replays of its requests.
-    pub(crate) devices: Vec<ReplayAnswer>,
+    pub(crate) devices: Vec<ReplayReport>,
 }
 
 /// Loads the snapshot, replays each device's requests with each of the settings, and prints the rankings.
@@ -63,8 +63,7 @@ pub(super) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         }
     }
     if args.format.json {
-        let devices = reports.iter().map(ReplayReport::answer).collect();
-        ANSWER.print(&DevicesReplayAnswer { devices }, streams)?;
+        ANSWER.print(&DevicesReplayAnswer { devices: reports }, streams)?;
     } else if reports.is_empty() {
         writeln!(streams.stdout, "The snapshot holds no events of a device to replay.")?;
     } else {

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use memtrack_core::analysis::process_memory::ProcessMemory;
-use memtrack_core::analysis::top::{By, RankingAnswer, TopOptions, TopReport, top_with};
+use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 
 /// Rank who allocated, on the heap or a device, or what is live at a moment, by line, stack, operator and more
 #[derive(Clone, Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) struct TopAnswer {
     /// Whether the file is complete; false for a recording that was cut off.
     pub(crate) complete: bool,
     /// The devices, each with its ranking.
-    pub(crate) devices: Vec<RankingAnswer>,
+    pub(crate) devices: Vec<TopReport>,
 }
 
 /// Loads the recording and prints a ranking for each requested device.
@@ -87,13 +87,10 @@ pub(super) fn run(args: &TopArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         reports.push(top_with(&snapshot, &mut symbols, by, device, &options));
     }
     if args.format.json {
-        let answer = |report: &TopReport| {
-            let mut answer = report.answer();
-            answer.explained = args.ownership.explain_rows(&rules, &report.rows);
-            answer
-        };
-        let devices = reports.iter().map(answer).collect();
-        ANSWER.print(&TopAnswer { complete, devices }, streams)?;
+        for report in &mut reports {
+            report.explained = args.ownership.explain_rows(&rules, &report.rows);
+        }
+        ANSWER.print(&TopAnswer { complete, devices: reports }, streams)?;
     } else {
         if reports.is_empty() {
             writeln!(streams.stdout, "The recording holds no events.")?;

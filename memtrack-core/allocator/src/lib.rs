@@ -43,12 +43,15 @@
 //! - `api`: the interface for programs; `backend`: the functions of `torch.cuda.memory` as a trait, and its
 //!   implementations.
 //! - `state`: the state of a device; `steps`: the steps of a request; `memory`: the devices that provide the memory;
-//!   `settings`: the option strings.
+//!   `settings`: the option strings; `recorder`: what it takes from memtrack's recorder and reports to it; `error`: why
+//!   requests fail.
 //! - `replay`: replays recorded requests under other settings; `workload`: the operations for `memtrack simulate`.
 
 mod api;
 mod backend;
+mod error;
 mod memory;
+mod recorder;
 pub mod replay;
 mod settings;
 mod state;
@@ -56,18 +59,17 @@ mod steps;
 pub mod workload;
 
 pub use api::caching::CachingAllocator;
-pub use api::error::AllocatorError;
+#[cfg(feature = "cuda-stats")]
+pub use api::device_buffer::{BufferError, DeviceBuffer};
 pub use api::mem_pool::{MemPool, MemPoolOptions, PoolRoute};
-pub use api::oom_rejection::OomRejection;
 pub use backend::{Backend, OomObserver};
 #[cfg(feature = "cuda-stats")]
 pub use backend::{CudaMallocAsync, Pluggable, PluggableError, cuda_backend};
+pub use error::{AllocatorError, OomRejection, OutOfMemoryError};
 #[cfg(feature = "cuda-stats")]
 pub use memory::cuda_memory::{CudaEvent, CudaMemory};
-#[cfg(feature = "cuda-stats")]
-pub use memory::device_buffer::{BufferError, DeviceBuffer};
-pub use memory::device_memory::{DeviceError, DeviceMemory};
 pub use memory::simulated::SimulatedMemory;
+pub use memory::{DeviceError, DeviceMemory};
 pub use memtrack_model::options::Context;
 pub use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
 pub use memtrack_model::{DeviceProcess, MemoryInfo};
@@ -79,4 +81,3 @@ pub use state::history::{HistoryOptions, TraceEntry};
 pub use state::pools::PoolAllocator;
 pub use state::stats::{DeviceStats, Stat, StatArray};
 pub use steps::malloc::Allocation;
-pub use steps::oom::OutOfMemoryError;

@@ -18,6 +18,8 @@ pub enum Moment {
     Event(usize, usize),
 }
 
+memtrack_model::serialize_as!(Moment => String: |moment| moment.name());
+
 impl Moment {
     /// Returns the moment when `device` last ran out of memory; `None` if it never did.
     pub fn last_oom(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {

@@ -5,7 +5,7 @@ use crate::estimate::{Estimate, Precision, Sum};
 use crate::lifetimes::{Lifetime, is_estimate};
 use crate::moment::Moment;
 use crate::net::net;
-use memtrack_model::answer::{ErrorAnswer, NameAnswer};
+use memtrack_model::answer::NameAnswer;
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
@@ -18,30 +18,50 @@ use serde::Serialize;
 /// highest, and [`Self::bytes`] is this count, which is a lower bound on the peak. In files without such a count, the
 /// moment is the one with the highest lower bound, and the interval of [`Self::error`] is wide enough for the number of
 /// moments that were compared.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Peak {
-    /// Live bytes at the peak; for a sampled heap, a lower bound on them.
+    /// The live bytes at the peak. If small blocks were sampled, this is the recorder's own count, and the peak is at
+    /// least this high.
+    #[serde(rename = "live_bytes")]
     pub bytes: u64,
+    /// The margin of error of the live bytes; null if they are exact. The true peak lies within its interval, even if it was
+    /// at another moment. The interval has no upper end if the recording is incomplete.
+    #[serde(rename = "live_bytes_error")]
+    pub error: Estimate,
+    /// The time of the peak in seconds; null if the peak was before the first event or the file does not record times.
+    pub seconds: Option<f64>,
+    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
+    #[serde(rename = "seconds_since")]
+    pub since: Since,
+    /// The phase of the event that reached the peak; null if there is none. [`Peak::of`] does not look for it.
+    #[serde(serialize_with = "serialize_only_name")]
+    pub phase: Option<String>,
+    /// The operator of the event that reached the peak; null if there is none. [`Peak::of`] does not look for it.
+    #[serde(serialize_with = "serialize_only_name")]
+    pub operator: Option<String>,
+    /// Whether the peak may have been higher than reported because small blocks were sampled.
+    pub estimated: bool,
     /// The row of the event that reached the peak; `None` if the level before the first event was never exceeded.
+    #[serde(skip)]
     pub row: Option<usize>,
     /// The time of the peak in ticks of the recorder's clock; `None` if [`Self::row`] is `None` or the file does not
     /// record times.
+    #[serde(skip)]
     pub ticks: Option<u64>,
     /// The event that reached the peak, as its index in the device's trace; `None` if [`Self::row`] is `None`.
+    #[serde(skip)]
     pub event: Option<usize>,
-    /// The time of the peak in seconds since [`Self::since`]; `None` if [`Self::ticks`] is `None`.
-    pub seconds: Option<f64>,
-    /// The origin from which the seconds are counted.
-    pub since: Since,
-    /// Whether [`Self::bytes`] is inexact because small blocks were sampled.
-    pub estimated: bool,
-    /// The error of [`Self::bytes`]. The interval contains the height of the peak, even if the true peak was at another
-    /// moment. It has no upper bound if the recording is incomplete.
-    pub error: Estimate,
     /// Like `error`, but only for the time up to the last recorded event. Until then, live bytes never exceeded the
     /// upper bound of this interval.
+    #[serde(skip)]
     pub recorded: Estimate,
+}
+
+/// Serializes a name; as null if there is only a reason why there is none.
+fn serialize_only_name<S: serde::Serializer>(text: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
+    text.as_deref().and_then(|text| NameAnswer::from_text(text).name).serialize(to)
 }
 
 /// A level of live bytes, and the event that reached it.
@@ -73,6 +93,8 @@ impl Peak {
             event: reached.row.map(|row| Moment::events_before(snapshot, device, row)),
             seconds: ticks.map(|ticks| snapshot.clock.seconds_since_start(ticks)),
             since: snapshot.seconds_since(),
+            phase: None,
+            operator: None,
             estimated: !error.is_exact(),
             error: error.with_completeness(snapshot.meta.complete),
             recorded: error,
@@ -95,55 +117,19 @@ impl Peak {
         }
     }
 
-    /// Formats the peak as a single line; `place` is the phase and operator of the event that reached the peak.
-    pub fn format_line(&self, place: Option<&(String, String)>) -> String {
+    /// Formats the peak as a single line, with the phase and operator of the event that reached it if they are known.
+    pub fn format_line(&self) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
         let when = self.format_when();
-        match place.filter(|_| self.event.is_some()) {
+        match (&self.phase, &self.operator) {
             // Files without scopes have no operator to show here.
-            Some((phase, operator)) if !(phase.starts_with('(') && operator.starts_with('(')) => {
+            (Some(phase), Some(operator)) if !(phase.starts_with('(') && operator.starts_with('(')) => {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
                 format!("{what}, {when}, in {operator} ({phase})")
             }
             _ => format!("{what}, {when}"),
         }
     }
-
-    /// Returns the peak for JSON; `place` is the same as for [`Self::format_line`].
-    pub fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
-        let name = |text: &String| NameAnswer::from_text(text).name;
-        PeakAnswer {
-            live_bytes: self.bytes,
-            live_bytes_error: self.error.answer(),
-            seconds: self.seconds,
-            seconds_since: self.since.name(),
-            phase: place.and_then(|(phase, _)| name(phase)),
-            operator: place.and_then(|(_, operator)| name(operator)),
-            estimated: self.estimated,
-        }
-    }
-}
-
-/// The moment when a device had the most live bytes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct PeakAnswer {
-    /// The live bytes at the peak. If small blocks were sampled, this is the recorder's own count, and the peak is at
-    /// least this high.
-    pub live_bytes: u64,
-    /// The margin of error of the live bytes; null if they are exact. The true peak lies within its interval.
-    pub live_bytes_error: Option<ErrorAnswer>,
-    /// The time of the peak in seconds; null if the peak was before the first event or the file does not record times.
-    pub seconds: Option<f64>,
-    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
-    pub seconds_since: &'static str,
-    /// The phase of the event that reached the peak; null if there is none.
-    pub phase: Option<String>,
-    /// The operator of the event that reached the peak; null if there is none.
-    pub operator: Option<String>,
-    /// Whether the peak may have been higher than reported because small blocks were sampled.
-    pub estimated: bool,
 }
 
 /// Returns the highest level that all of these blocks reached together.

@@ -1,6 +1,9 @@
-//! A graph of values, the references between them, and the device memory that they hold.
+//! A graph of values, the references between them, and the device memory that they hold. A subgraph keeps the part that
+//! leads to device memory, because the rest of the garbage is irrelevant; these are the nodes that `create_graph` from
+//! `torch.utils.viz._cycles` keeps.
 
 use foldhash::HashMap;
+use serde::Serialize;
 
 /// The index of an interned text. Texts are interned because most labels occur many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +45,11 @@ pub enum Origin {
     /// A scan of a Rust program. The scan determines for each value whether it is held from outside.
     Rust,
 }
+
+memtrack_model::serialize_as!(Origin => &'static str: |origin| match origin {
+    Origin::Python => "python",
+    Origin::Rust => "rust",
+});
 
 /// The reachability of a value, and what holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,17 +116,19 @@ pub struct Memory {
 
 /// Tracked handles to one value, created at one place, that a scan did not find because they were forgotten or are
 /// stored where a scan cannot see them. They are never reported as a cycle or a leak.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UnexplainedHandles {
     /// The value that the handles keep alive, as an index into [`Graph::nodes`].
+    #[serde(skip)]
     pub node: u32,
-    /// The number of handles.
+    /// The number of unexplained handles.
     pub handles: u64,
-    /// The place in the program where the handles were created.
+    /// The place where the handles were created, as `file:line:column`.
     pub site: String,
-    /// The root scope in which the handles were created, if there was one. It has ended, unless the scan was asked for
-    /// handles whose root scope has not ended.
+    /// The root scope in which the handles were created; null if there was none. It has ended, unless the scan was
+    /// asked for handles whose root scope has not ended.
     pub scope: Option<String>,
     /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
     pub ended_roots: u64,
@@ -198,5 +208,87 @@ impl Graph {
     /// Returns the label of a node.
     pub fn label(&self, node: u32) -> &str {
         self.text(self.nodes[node as usize].label)
+    }
+
+    /// Returns, for each node, whether it holds device memory or leads to a node that does.
+    pub fn leads_to_memory(&self) -> Vec<bool> {
+        let referrers = Referrers::of(self);
+        let mut kept: Vec<bool> = self.nodes.iter().map(|node| node.root).collect();
+        let mut left: Vec<u32> = (0..self.nodes.len() as u32).filter(|&node| kept[node as usize]).collect();
+        while let Some(node) = left.pop() {
+            for &edge in referrers.of_node(node) {
+                let from = self.edges[edge as usize].from;
+                if !std::mem::replace(&mut kept[from as usize], true) {
+                    left.push(from);
+                }
+            }
+        }
+        kept
+    }
+
+    /// Returns the subgraph of the nodes that hold device memory or lead to a node that does.
+    #[must_use]
+    pub fn device_memory_subgraph(&self) -> Graph {
+        self.subgraph(&self.leads_to_memory())
+    }
+
+    /// Returns the subgraph of the nodes for which `keep` is true, in the same order, with the edges between them and
+    /// the memory that they hold.
+    #[must_use]
+    pub fn subgraph(&self, keep: &[bool]) -> Graph {
+        let mut places = vec![None; self.nodes.len()];
+        let mut nodes = Vec::new();
+        for (node, place) in places.iter_mut().enumerate().filter(|(node, _)| keep[*node]) {
+            *place = Some(nodes.len() as u32);
+            nodes.push(self.nodes[node].clone());
+        }
+        let place = |node: u32| places[node as usize];
+        let edge = |edge: &Edge| Some(Edge { from: place(edge.from)?, to: place(edge.to)?, path: edge.path });
+        let memory = |&memory: &Memory| Some(Memory { node: place(memory.node)?, ..memory });
+        let unexplained = |handles: &UnexplainedHandles| {
+            Some(UnexplainedHandles { node: place(handles.node)?, ..handles.clone() })
+        };
+        let mut graph = Graph {
+            origin: self.origin,
+            texts: self.texts.clone(),
+            nodes,
+            edges: self.edges.iter().filter_map(edge).collect(),
+            starts: Vec::new(),
+            memory: self.memory.iter().filter_map(memory).collect(),
+            unexplained: self.unexplained.iter().filter_map(unexplained).collect(),
+            remarks: self.remarks.clone(),
+        };
+        graph.sort();
+        graph
+    }
+}
+
+/// The edges that lead to each node.
+pub(crate) struct Referrers {
+    starts: Vec<u32>,
+    edges: Vec<u32>,
+}
+
+impl Referrers {
+    pub fn of(graph: &Graph) -> Self {
+        let mut starts = vec![0_u32; graph.nodes.len() + 1];
+        for edge in &graph.edges {
+            starts[edge.to as usize + 1] += 1;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut next = starts.clone();
+        let mut edges = vec![0_u32; graph.edges.len()];
+        for (edge, number) in graph.edges.iter().zip(0..) {
+            edges[next[edge.to as usize] as usize] = number;
+            next[edge.to as usize] += 1;
+        }
+        Self { starts, edges }
+    }
+
+    /// Returns the edges that lead to a node, as indices into the graph's edges.
+    pub fn of_node(&self, node: u32) -> &[u32] {
+        &self.edges[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
     }
 }

@@ -1,11 +1,11 @@
 //! Writes the graph and its findings as JSON, which [`read`](crate::read) reads back. The repository's docs/CYCLES.md
 //! describes the format.
 
-use crate::findings::{Bytes, Cycle, Findings, Proof};
-use crate::graph::{Edge, Graph, Memory, Origin, Reachability};
-use crate::read::VERSION;
+use crate::findings::{Bytes, Cut, Cycle, Findings, HandleGroup, Proof};
+use crate::format::{EdgeForm, NodeForm, VERSION};
+use crate::graph::{Edge, Graph, Origin, UnexplainedHandles};
 use serde::Serialize;
-use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde::ser::Serializer;
 use std::io::{self, Write};
 
 /// Writes the graph and its findings.
@@ -13,18 +13,21 @@ use std::io::{self, Write};
 /// # Errors
 /// Fails if writing to `out` fails.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
-    let mut json = serde_json::Serializer::new(&mut *out);
-    let mut map = json.serialize_map(None)?;
-    map.serialize_entry("memtrack_cycles", &VERSION)?;
-    map.serialize_entry("origin", origin_name(graph))?;
-    map.serialize_entry("remarks", &graph.remarks)?;
-    map.serialize_entry("counts", &count_totals(graph, findings))?;
-    map.serialize_entry("findings", &cycles_to_answer(graph, findings))?;
-    map.serialize_entry("unexplained_sites", &sites_to_answer(graph, findings))?;
-    map.serialize_entry("unexplained", &unexplained_to_answer(graph))?;
-    map.serialize_entry("nodes", &Each(|| (0..graph.nodes.len() as u32).map(|node| Node { graph, node })))?;
-    map.serialize_entry("edges", &Each(|| graph.edges.iter().map(|edge| EdgeJson { graph, edge })))?;
-    SerializeMap::end(map)?;
+    #[derive(Serialize)]
+    struct File<N, E> {
+        memtrack_cycles: u64,
+        #[serde(flatten)]
+        findings: CyclesAnswer,
+        nodes: N,
+        edges: E,
+    }
+    let file = File {
+        memtrack_cycles: VERSION,
+        findings: self::findings(graph, findings),
+        nodes: Each(|| (0..graph.nodes.len() as u32).map(|node| NodeForm::of(graph, node))),
+        edges: Each(|| graph.edges.iter().map(|edge| EdgeForm::of(graph, edge))),
+    };
+    serde_json::to_writer(&mut *out, &file)?;
     out.write_all(b"\n")
 }
 
@@ -33,7 +36,20 @@ pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Res
 /// # Errors
 /// Fails if writing to `out` fails.
 pub fn write_nodes(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
-    let nodes = Each(|| (0..graph.nodes.len() as u32).map(|node| PytorchNodeJson { graph, node }));
+    let nodes = Each(|| {
+        (0..graph.nodes.len() as u32).map(|number| {
+            let node = &graph.nodes[number as usize];
+            let references = graph.edges_of(number);
+            PytorchNodeJson {
+                label: graph.text(node.label),
+                context: node.allocated.map(|text| graph.text(text)),
+                root: node.root,
+                references: Each(move || {
+                    graph.edges[references.clone()].iter().map(|edge| (graph.text(edge.path), edge.to))
+                }),
+            }
+        })
+    });
     serde_json::to_writer_pretty(&mut *out, &nodes)?;
     out.write_all(b"\n")
 }
@@ -41,12 +57,20 @@ pub fn write_nodes(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
 /// Returns only the findings, as `memtrack cycles --json` prints them.
 pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
     CyclesAnswer {
-        origin: origin_name(graph),
+        origin: graph.origin,
         remarks: graph.remarks.clone(),
         counts: count_totals(graph, findings),
-        findings: cycles_to_answer(graph, findings),
-        unexplained_sites: sites_to_answer(graph, findings),
-        unexplained: unexplained_to_answer(graph),
+        findings: findings.cycles.iter().map(|cycle| cycle_to_answer(graph, cycle)).collect(),
+        unexplained_sites: findings.unexplained.clone(),
+        unexplained: graph
+            .unexplained
+            .iter()
+            .map(|handles| UnexplainedAnswer {
+                node: handles.node,
+                label: graph.label(handles.node).into(),
+                handles: handles.clone(),
+            })
+            .collect(),
     }
 }
 
@@ -56,7 +80,7 @@ pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
 #[non_exhaustive]
 pub struct CyclesAnswer {
     /// The origin of the graph: `python` or `rust`.
-    pub origin: &'static str,
+    pub origin: Origin,
     /// Remarks about how the graph was obtained, as sentences.
     pub remarks: Vec<String>,
     /// Totals for the graph and the findings.
@@ -64,7 +88,7 @@ pub struct CyclesAnswer {
     /// Cycles from which device memory can be reached, proved ones first.
     pub findings: Vec<CycleAnswer>,
     /// Unexplained handles, grouped by the place where they were created.
-    pub unexplained_sites: Vec<SiteAnswer>,
+    pub unexplained_sites: Vec<HandleGroup>,
     /// The unexplained handles again, with one entry for each value and place.
     pub unexplained: Vec<UnexplainedAnswer>,
 }
@@ -89,22 +113,9 @@ pub struct CountsAnswer {
     /// The number of cycles that were not examined because there are too many.
     pub cycles_not_measured: u64,
     /// All unreachable device memory to which a cycle leads.
-    pub leaked: MemoryAnswer,
+    pub leaked: Bytes,
     /// Unreachable device memory to which no cycle leads.
-    pub unreachable_beside_cycles: MemoryAnswer,
-}
-
-/// Device memory, with each storage counted once.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct MemoryAnswer {
-    /// The total size in bytes; null if the size of any storage is unknown.
-    pub size_bytes: Option<u64>,
-    /// The number of storages.
-    pub storages: u64,
-    /// The number of storages whose size is unknown.
-    pub storages_of_unknown_size: u64,
+    pub unreachable_beside_cycles: Bytes,
 }
 
 /// A cycle, which is a set of values that all lead to each other.
@@ -114,17 +125,17 @@ pub struct MemoryAnswer {
 pub struct CycleAnswer {
     /// The certainty that the program can no longer reach the cycle: `unreachable` (proved),
     /// `unreachable_but_weak_handles` (only weak handles are left) or `held_from_outside` (not yet a leak).
-    pub kind: &'static str,
+    pub kind: Proof,
     /// The number of cycles with the same types and fields. This entry describes the first of them.
     pub instances: u64,
     /// The device memory that the cycle leads to and that cannot be used from outside.
-    pub leaked: MemoryAnswer,
+    pub leaked: Bytes,
     /// The part of the leaked memory that would be freed if only this cycle were gone.
-    pub exclusive: MemoryAnswer,
+    pub exclusive: Bytes,
     /// The device memory that the cycle leads to and that is also held from outside.
-    pub pinned: MemoryAnswer,
+    pub pinned: Bytes,
     /// The device memory that all instances of the cycle leak together.
-    pub leaked_by_all_instances: MemoryAnswer,
+    pub leaked_by_all_instances: Bytes,
     /// The number of strong references into the cycle from outside.
     pub held_from_outside_by: u64,
     /// The number of weak references from outside to values in the cycle.
@@ -184,11 +195,9 @@ pub struct CutAnswer {
     /// The reference.
     #[serde(flatten)]
     pub step: StepAnswer,
-    /// Whether removing this reference alone breaks the cycle.
-    pub ends_the_cycle: bool,
-    /// Whether the reference leads from a newer value to an older one, or from an unregistered value to a registered
-    /// one, as a reference back to an owner does.
-    pub leads_back: bool,
+    /// What is known about the reference.
+    #[serde(flatten)]
+    pub cut: Cut,
 }
 
 /// Handles to one value, created at one place, that no known reference accounts for.
@@ -200,42 +209,9 @@ pub struct UnexplainedAnswer {
     pub node: u32,
     /// The label of the value that the handles keep alive.
     pub label: String,
-    /// The number of unexplained handles.
-    pub handles: u64,
-    /// The place where the handles were created, as `file:line:column`.
-    pub site: String,
-    /// The root scope in which the handles were created; null if there was none.
-    pub scope: Option<String>,
-    /// The number of root scopes that have ended since the oldest of the handles was created.
-    pub ended_roots: u64,
-}
-
-/// Handles that were created at one place and that no known reference accounts for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct SiteAnswer {
-    /// The label of the first value that the handles keep alive.
-    pub label: String,
-    /// The place where the handles were created, as `file:line:column`.
-    pub site: String,
-    /// The root scope in which the handles were created; null if there was none.
-    pub scope: Option<String>,
-    /// The number of unexplained handles.
-    pub handles: u64,
-    /// The number of values that the handles keep alive.
-    pub values: u64,
-    /// The number of root scopes that have ended since the oldest of the handles was created.
-    pub ended_roots: u64,
-    /// The device memory that the handles lead to.
-    pub held: MemoryAnswer,
-}
-
-fn origin_name(graph: &Graph) -> &'static str {
-    match graph.origin {
-        Origin::Python => "python",
-        Origin::Rust => "rust",
-    }
+    /// The handles.
+    #[serde(flatten)]
+    pub handles: UnexplainedHandles,
 }
 
 fn count_totals(graph: &Graph, findings: &Findings) -> CountsAnswer {
@@ -247,22 +223,13 @@ fn count_totals(graph: &Graph, findings: &Findings) -> CountsAnswer {
         cycles: findings.cycles.iter().map(|cycle| cycle.instances).sum::<u64>(),
         cycles_without_device_memory: findings.without_memory,
         cycles_not_measured: findings.not_measured,
-        leaked: bytes_to_answer(findings.leaked),
-        unreachable_beside_cycles: bytes_to_answer(findings.unreachable_beside_cycles),
+        leaked: findings.leaked,
+        unreachable_beside_cycles: findings.unreachable_beside_cycles,
     }
-}
-
-fn cycles_to_answer(graph: &Graph, findings: &Findings) -> Vec<CycleAnswer> {
-    findings.cycles.iter().map(|cycle| cycle_to_answer(graph, cycle)).collect()
 }
 
 /// Converts a cycle to its JSON form.
 fn cycle_to_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
-    let kind = match cycle.proof {
-        Proof::Proved => "unreachable",
-        Proof::WeakHandles => "unreachable_but_weak_handles",
-        Proof::HeldOutside => "held_from_outside",
-    };
     let path = |edges: &[u32], steps: usize| {
         /// The maximum number of steps written at each end of a path.
         const MAX_STEPS: usize = 32;
@@ -276,19 +243,14 @@ fn cycle_to_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
             _ => WayAnswer { steps, first: end(edges), last: Vec::new() },
         }
     };
-    let cuts = cycle.cuts.iter();
-    let weak = cuts.map(|cut| CutAnswer {
-        step: step_to_answer(graph, cut.edge),
-        ends_the_cycle: cut.ends_it,
-        leads_back: cut.leads_back,
-    });
+    let weak = cycle.cuts.iter().map(|&cut| CutAnswer { step: step_to_answer(graph, cut.edge), cut });
     CycleAnswer {
-        kind,
+        kind: cycle.proof,
         instances: cycle.instances,
-        leaked: bytes_to_answer(cycle.leaked),
-        exclusive: bytes_to_answer(cycle.exclusive),
-        pinned: bytes_to_answer(cycle.pinned),
-        leaked_by_all_instances: bytes_to_answer(cycle.all_leaked),
+        leaked: cycle.leaked,
+        exclusive: cycle.exclusive,
+        pinned: cycle.pinned,
+        leaked_by_all_instances: cycle.all_leaked,
         held_from_outside_by: cycle.outside_pointers,
         weak_handles: cycle.weak_outside,
         behind: cycle.held_by_cycles.clone(),
@@ -312,149 +274,19 @@ fn step_to_answer(graph: &Graph, edge: u32) -> StepAnswer {
     }
 }
 
-/// Converts a total to its JSON form, with bytes only if the size of every storage is known.
-fn bytes_to_answer(bytes: Bytes) -> MemoryAnswer {
-    MemoryAnswer {
-        size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),
-        storages: bytes.storages,
-        storages_of_unknown_size: bytes.unknown,
-    }
-}
-
-fn unexplained_to_answer(graph: &Graph) -> Vec<UnexplainedAnswer> {
-    let answer = |handles: &crate::graph::UnexplainedHandles| UnexplainedAnswer {
-        node: handles.node,
-        label: graph.label(handles.node).into(),
-        handles: handles.handles,
-        site: handles.site.clone(),
-        scope: handles.scope.clone(),
-        ended_roots: handles.ended_roots,
-    };
-    graph.unexplained.iter().map(answer).collect()
-}
-
-/// Converts the groups of unexplained handles to their JSON form.
-fn sites_to_answer(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
-    let answer = |handles: &crate::findings::HandleGroup| {
-        let first = &graph.unexplained[handles.first];
-        SiteAnswer {
-            label: graph.label(first.node).into(),
-            site: first.site.clone(),
-            scope: first.scope.clone(),
-            handles: handles.handles,
-            values: handles.values,
-            ended_roots: handles.ended_roots,
-            held: bytes_to_answer(handles.held),
-        }
-    };
-    findings.unexplained.iter().map(answer).collect()
-}
-
 /// A list that is produced while it is serialized.
 struct Each<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut list = to.serialize_seq(None)?;
-        (self.0)().try_for_each(|item| list.serialize_element(&item))?;
-        list.end()
+        to.collect_seq((self.0)())
     }
 }
 
-struct Node<'a> {
-    graph: &'a Graph,
-    node: u32,
-}
-
-impl Serialize for Node<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { graph, node: id } = *self;
-        let node = &graph.nodes[id as usize];
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("id", &id)?;
-        map.serialize_entry("label", graph.text(node.label))?;
-        let texts =
-            [("allocated", node.allocated), ("created", node.created), ("incomplete", node.incomplete)];
-        for (key, text) in texts {
-            if let Some(text) = text {
-                map.serialize_entry(key, graph.text(text))?;
-            }
-        }
-        map.serialize_entry("root", &node.root)?;
-        let held = match node.held {
-            Reachability::Unreachable => "unreachable",
-            Reachability::Outside(_) => "outside",
-            Reachability::Reachable => "reachable",
-        };
-        map.serialize_entry("held", held)?;
-        if let Reachability::Outside(handles) = node.held {
-            map.serialize_entry("held_outside", &handles)?;
-        }
-        if node.weak_outside > 0 {
-            map.serialize_entry("weak_outside", &node.weak_outside)?;
-        }
-        if let Some(serial) = node.serial {
-            map.serialize_entry("serial", &serial)?;
-        }
-        let memory = graph.memory_of(id);
-        if !memory.is_empty() {
-            map.serialize_entry(
-                "memory",
-                &Each(|| memory.iter().map(|memory| MemoryJson { graph, memory })),
-            )?;
-        }
-        map.end()
-    }
-}
-
-struct MemoryJson<'a> {
-    graph: &'a Graph,
-    memory: &'a Memory,
-}
-
-impl Serialize for MemoryJson<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("device", self.graph.text(self.memory.device))?;
-        map.serialize_entry("storage", &self.memory.storage)?;
-        map.serialize_entry("bytes", &self.memory.size_bytes)?;
-        map.end()
-    }
-}
-
-struct EdgeJson<'a> {
-    graph: &'a Graph,
-    edge: &'a Edge,
-}
-
-impl Serialize for EdgeJson<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("from", &self.edge.from)?;
-        map.serialize_entry("to", &self.edge.to)?;
-        map.serialize_entry("path", self.graph.text(self.edge.path))?;
-        map.end()
-    }
-}
-
-struct PytorchNodeJson<'a> {
-    graph: &'a Graph,
-    node: u32,
-}
-
-impl Serialize for PytorchNodeJson<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let graph = self.graph;
-        let node = &graph.nodes[self.node as usize];
-        let references = graph.edges_of(self.node);
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("label", graph.text(node.label))?;
-        map.serialize_entry("context", &node.allocated.map(|text| graph.text(text)))?;
-        map.serialize_entry("root", &node.root)?;
-        map.serialize_entry(
-            "references",
-            &Each(|| graph.edges[references.clone()].iter().map(|edge| (graph.text(edge.path), edge.to))),
-        )?;
-        map.end()
-    }
+#[derive(Serialize)]
+struct PytorchNodeJson<'a, R> {
+    label: &'a str,
+    context: Option<&'a str>,
+    root: bool,
+    references: R,
 }

@@ -9,8 +9,8 @@
 //!
 //! - `live` covers the running program: registered values, tracked handles, declared roots, and `scan`, which has one
 //!   file per step. `watch` decides when scans run and handles their results.
-//! - `graph` defines the graph that a scan and `read` produce and that `json` and `dot` write. `keep` selects the part
-//!   that leads to device memory, and `referrers` reverses the edges.
+//! - `graph` defines the graph that a scan and `read` produce and that `json` and `dot` write, and selects the part that
+//!   leads to device memory. `format` is what `read` and `json` share.
 //! - `findings` determines components, shortest paths, storages, and which field to make weak. `words` and `text` put
 //!   the findings into words.
 //! - `picture` lays out the boxes and draws them as SVG. `page` presents the findings as one HTML page. A test checks
@@ -20,14 +20,13 @@
 
 pub mod dot;
 pub mod findings;
+mod format;
 pub mod graph;
 pub mod json;
-pub mod keep;
 mod live;
 pub mod page;
 pub mod picture;
 mod read;
-mod referrers;
 #[cfg(test)]
 mod testing;
 pub mod text;

@@ -5,6 +5,7 @@
 //! Reading takes memory in proportion to the size of the file. The input is not trusted, so references to missing
 //! nodes, duplicate keys and out-of-range numbers are errors. Each error describes where the problem is.
 
+use crate::format::{EdgeForm, NodeForm, VERSION};
 use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability, UnexplainedHandles};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, de};
@@ -22,9 +23,6 @@ impl fmt::Display for ReadError {
 }
 
 impl std::error::Error for ReadError {}
-
-/// The format version of the files that memtrack writes.
-pub(crate) const VERSION: u64 = 1;
 
 /// Returns whether a file that starts with these bytes might be a graph.
 pub fn begins_like_graph(head: &[u8]) -> bool {
@@ -185,62 +183,11 @@ struct MemtrackGraph<'a> {
     #[serde(default)]
     remarks: Vec<String>,
     #[serde(borrow)]
-    nodes: Vec<MemtrackNode<'a>>,
+    nodes: Vec<NodeForm<'a>>,
     #[serde(borrow, default)]
-    edges: Vec<MemtrackEdge<'a>>,
+    edges: Vec<EdgeForm<'a>>,
     #[serde(default)]
     unexplained: Vec<MemtrackUnexplained>,
-}
-
-#[derive(Deserialize)]
-struct MemtrackNode<'a> {
-    #[serde(borrow)]
-    label: Cow<'a, str>,
-    #[serde(borrow, default)]
-    allocated: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    created: Option<Cow<'a, str>>,
-    #[serde(default)]
-    root: bool,
-    #[serde(default)]
-    held: MemtrackHeld,
-    #[serde(default)]
-    held_outside: u64,
-    #[serde(default)]
-    weak_outside: u64,
-    #[serde(borrow, default)]
-    incomplete: Option<Cow<'a, str>>,
-    #[serde(default)]
-    serial: Option<u64>,
-    #[serde(borrow, default)]
-    memory: Vec<MemtrackMemory<'a>>,
-}
-
-/// [`Reachability`] without the number of pointers.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-enum MemtrackHeld {
-    #[default]
-    Unreachable,
-    Outside,
-    Reachable,
-}
-
-#[derive(Deserialize)]
-struct MemtrackMemory<'a> {
-    #[serde(borrow)]
-    device: Cow<'a, str>,
-    storage: u64,
-    #[serde(default)]
-    bytes: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct MemtrackEdge<'a> {
-    from: u64,
-    to: u64,
-    #[serde(borrow)]
-    path: Cow<'a, str>,
 }
 
 #[derive(Deserialize)]
@@ -274,30 +221,7 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
     graph.remarks = file.remarks;
     for node in &file.nodes {
         let place = to_u32(graph.nodes.len())?;
-        let texts = &mut graph.texts;
-        for memory in &node.memory {
-            let device = texts.intern(&memory.device);
-            graph.memory.push(Memory {
-                node: place,
-                device,
-                storage: memory.storage,
-                size_bytes: memory.bytes,
-            });
-        }
-        graph.nodes.push(Node {
-            label: texts.intern(&node.label),
-            allocated: node.allocated.as_deref().map(|text| texts.intern(text)),
-            created: node.created.as_deref().map(|text| texts.intern(text)),
-            root: node.root,
-            held: match node.held {
-                MemtrackHeld::Unreachable => Reachability::Unreachable,
-                MemtrackHeld::Outside => Reachability::Outside(node.held_outside),
-                MemtrackHeld::Reachable => Reachability::Reachable,
-            },
-            weak_outside: node.weak_outside,
-            incomplete: node.incomplete.as_deref().map(|text| texts.intern(text)),
-            serial: node.serial,
-        });
+        node.add_to(&mut graph, place);
     }
     for edge in &file.edges {
         to_u32::<D::Error>(graph.edges.len())?;
@@ -309,13 +233,10 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
         let (from, to) = (node(edge.from)?, node(edge.to)?);
         graph.edges.push(Edge { from, to, path: graph.texts.intern(&edge.path) });
     }
-    graph.unexplained = file.unexplained.into_iter().map(MemtrackUnexplained::into_model).collect();
-    Ok(graph)
-}
-
-impl MemtrackUnexplained {
-    fn into_model(self) -> UnexplainedHandles {
-        let Self { node, handles, site, scope, ended_roots } = self;
+    let unexplained = |handles: MemtrackUnexplained| {
+        let MemtrackUnexplained { node, handles, site, scope, ended_roots } = handles;
         UnexplainedHandles { node, handles, site, scope, ended_roots }
-    }
+    };
+    graph.unexplained = file.unexplained.into_iter().map(unexplained).collect();
+    Ok(graph)
 }

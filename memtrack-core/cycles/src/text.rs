@@ -29,16 +29,15 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
                       them. These are not cycles.\n",
         );
         for handles in findings.unexplained.iter().take(rows) {
-            let first = &graph.unexplained[handles.first];
-            let scope =
-                first.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
+            let scope = handles.scope.as_deref().map(|scope| format!(" in {}", printable(scope)));
+            let scope = scope.unwrap_or_default();
             let since = words::age(handles).map(|since| format!(" ({since})")).unwrap_or_default();
             let what = words::handles(graph, handles);
             let held = words::bytes(handles.held);
             let _ = writeln!(
                 out,
                 "  {what}, made at {}{scope}{since}; leading to {held}",
-                printable(&first.site)
+                printable(&handles.site)
             );
         }
         if findings.unexplained.len() > rows {

@@ -150,8 +150,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
 
 /// Describes unexplained handles without the place where they were created: `12 handles to 12 values like Buffer`.
 pub fn handles(graph: &Graph, handles: &HandleGroup) -> String {
-    let first = &graph.unexplained[handles.first];
-    let value = label(graph, first.node);
+    let value = label(graph, handles.node);
     match handles.values {
         1 => format!("{} to {value}", counted(handles.handles, "handle")),
         values => {

@@ -3,20 +3,17 @@
 //! in the repository describes the tables.
 //!
 //! [`write_rank`] writes a rank, and [`rank_contents`] returns the current contents of a rank's folder.
-//! [`write_events`] writes only the events. [`ranks`] and [`check`] are for readers.
+//! [`write_events`] writes only the events.
 //!
 //! The modules:
 //!
-//! - `table` declares and writes columns. `digest`, `live`, `stacks`, `events` and `allocations` contain the tables.
-//! - `place` manages a rank's folder, which is replaced atomically. `read` lists the ranks and checks that a file is
-//!   complete.
+//! - `table` declares and writes columns. `digest`, `live`, `stacks` and `events` contain the tables.
+//! - `place` manages a rank's folder, which is replaced atomically.
 
-mod allocations;
 mod digest;
 mod events;
 mod live;
 mod place;
-mod read;
 mod stacks;
 mod table;
 
@@ -24,7 +21,6 @@ pub use digest::{DATASET_VERSION, DEVICES, GROUPS, OUT_OF_MEMORY, RUNS, STEPS, T
 pub use events::{EVENTS, EVENTS_WITH_LINES, EventLine};
 pub use live::LIVE;
 pub use place::{RankContents, WriteError, rank_contents, rank_folder};
-pub use read::{RankFolder, check, ranks};
 pub use stacks::{FRAMES, STACKS};
 pub use table::{Column, Kind, Table};
 

@@ -5,15 +5,14 @@
 //!
 //! - `files` opens and writes all kinds of files, using the table of formats in `registry`. `input` and `output` read
 //!   and write bytes, compressed or not.
-//! - `pickle` contains the safe machine and the writer for pickles. Both are independent of the pickles' content.
-//! - `pytorch` handles PyTorch's snapshots: `read` (machine, fast path, folding, finish), `write`, and `convert`, which
-//!   converts recordings.
-//! - `recording` handles recordings, and `embedded` handles a PyTorch snapshot inside a recording. `error` contains the
-//!   reason why a file cannot be read.
+//! - `pickle` contains the encoding of pickles and a writer, both of which are independent of the pickles' content.
+//! - `pytorch` handles PyTorch's snapshots: `read` (the machine for pickles and JSON), `write`, and `convert`, which
+//!   converts recordings. [`document`] reads other pickles with the same machine.
+//! - `recording` handles recordings, which may contain a PyTorch snapshot. `error` contains the reason why a file cannot
+//!   be read.
 //!
 //! This package is part of `memtrack-core`, which re-exports its public API. Depend on `memtrack-core` instead.
 
-mod embedded;
 mod error;
 mod files;
 mod input;
@@ -28,5 +27,6 @@ pub use files::{Format, Loaded, SnapshotFiles, open_processes};
 pub use input::{CountingReader, InputState, LoadOptions, unpack, unpacked_head};
 pub use memtrack_file::Compression;
 pub use output::write_compressed;
+pub use pytorch::read::document;
 pub use recording::load_from;
 pub use registry::{format_of, formats_listed, split_compression};

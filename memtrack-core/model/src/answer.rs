@@ -5,7 +5,9 @@
 //! describe themselves as JSON Schema.
 
 use crate::Frame;
+use crate::event::DeviceId;
 pub use crate::event::DeviceKind;
+use crate::snapshot::{Since, Snapshot};
 use crate::units::printable;
 use serde::Serialize;
 
@@ -42,6 +44,35 @@ macro_rules! serialize_as {
     };
 }
 
+/// Serializes a text that a report prints as the name that it is, or as the reason why there is none ([`NameAnswer`]). For fields with
+/// `#[serde(flatten, serialize_with = …)]`.
+///
+/// # Errors
+/// Fails if the serializer does.
+pub fn serialize_as_name<S: serde::Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    NameAnswer::from_text(text).serialize(to)
+}
+
+/// Serializes a text that a report prints as the name that it is; as null if it only says why there is none.
+///
+/// # Errors
+/// Fails if the serializer does.
+pub fn serialize_only_name<S: serde::Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    NameAnswer::from_text(text).name.serialize(to)
+}
+
+/// Serializes an empty list, or a count of 0, as null: there is none of it in this answer.
+///
+/// # Errors
+/// Fails if the serializer does.
+pub fn serialize_unless_empty<T, S>(value: &T, to: S) -> Result<S::Ok, S::Error>
+where
+    T: Serialize + Default + PartialEq,
+    S: serde::Serializer,
+{
+    if *value == T::default() { to.serialize_none() } else { value.serialize(to) }
+}
+
 /// A device that an answer describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -59,6 +90,11 @@ impl DeviceAnswer {
     /// Creates the answer for a device in a snapshot from its ordinal in reports, its name and its kind.
     pub fn new(ordinal: u16, name: &str, kind: DeviceKind) -> Self {
         Self { number: kind.is_accelerator().then_some(ordinal), kind, name: name.to_owned() }
+    }
+
+    /// Describes a device of a snapshot.
+    pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
+        Self::new(snapshot.ordinal(device), &snapshot.device_name(device), snapshot.device_kind(device))
     }
 
     /// Creates the answer for a device in a snapshot from its name in reports.
@@ -103,6 +139,7 @@ impl FrameAnswer {
 }
 
 serialize_as!(Frame => FrameAnswer: |frame| frame.into());
+serialize_as!(Since => &'static str: |since| since.name());
 
 impl From<&Frame> for FrameAnswer {
     fn from(frame: &Frame) -> Self {
@@ -163,6 +200,14 @@ impl NameAnswer {
     pub fn from_name(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }
+}
+
+/// Serializes the text that a report prints as a [`NameAnswer`].
+///
+/// # Errors
+/// Fails if the serializer fails.
+pub fn serialize_name<S: serde::Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    NameAnswer::from_text(text).serialize(to)
 }
 
 /// A sum of bytes in a file, which may be negative or exceed 64 bits. It is an integer if it fits in 64 bits.

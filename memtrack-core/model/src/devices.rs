@@ -34,11 +34,13 @@ impl MemoryInfo {
 
 /// A process that uses a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceProcess {
     /// The process id. Inside a container, this is the host's id for the process.
     pub pid: u32,
-    /// The device memory that the process uses, including its context, or `None` if NVML does not report it.
+    /// The device memory that the process uses, including its context, or null if NVML does not report it.
     pub used_bytes: Option<u64>,
 }
 

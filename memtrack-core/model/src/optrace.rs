@@ -51,7 +51,7 @@ pub struct Header {
 }
 
 /// The description of a tensor at one point in time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tensor {
     /// The identity of the logical tensor.
     pub identity: StringId,

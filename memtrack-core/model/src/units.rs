@@ -74,6 +74,27 @@ pub fn shorten_middle(text: &str, width: usize) -> String {
     text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
 }
 
+/// Wraps `text` at spaces into lines of at most `width` characters, unless a word is longer. The lines after the first one
+/// are indented by `indent` spaces.
+pub fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut wrapped = String::with_capacity(text.len());
+    let mut length = 0;
+    for (place, word) in text.split(' ').enumerate() {
+        let letters = word.chars().count();
+        if place > 0 && length + 1 + letters > width {
+            wrapped.push('\n');
+            wrapped.extend(std::iter::repeat_n(' ', indent));
+            length = indent;
+        } else if place > 0 {
+            wrapped.push(' ');
+            length += 1;
+        }
+        wrapped.push_str(word);
+        length += letters;
+    }
+    wrapped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +127,12 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_terminal() {
         assert_eq!(printable("a\nb\u{1b}[2Jü"), "a\u{fffd}b\u{fffd}[2Jü");
+    }
+
+    #[test]
+    fn long_lines_wrap_between_words() {
+        assert_eq!(wrap("  1. 4 MiB by softmax", 11, 5), "  1. 4 MiB\n     by\n     softmax");
+        assert_eq!(wrap("one line", usize::MAX, 2), "one line");
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! viewer does. As a result, memory from before the recording, events that a ring dropped, and the different ways in
 //! which files record a free need no special rules, because the state before an event is the state after it with the
 //! event undone.
+//!
+//! **Why not the lifetimes of memtrack-report?** They pair events forward, end at the request of a free, and end a block
+//! at the next allocation at its address. The pictures also show how long a free is pending, and leave out blocks of which
+//! the file contains no end.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;

@@ -4,11 +4,10 @@ use crate::bands::Bands;
 use crate::blocks::{BlockLifetime, BlockLifetimes, NONE, find_lifetimes};
 use crate::columns::{Columns, Section};
 use crate::first::{build_sentences, order_by_importance};
-use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
+use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence, settings_to_json};
 use crate::held::FinalRows;
 use crate::inferred::DeviceCategories;
 use crate::pieces::{Piece, find_pieces};
-use crate::settings::settings_to_json;
 use crate::texts::Texts;
 use crate::{Page, View};
 use memtrack_blocks::held::pool_name;
@@ -54,7 +53,7 @@ pub(crate) fn build_page(
         DeviceKind::Device => (0, 0),
         DeviceKind::Host | DeviceKind::Mapped => {
             let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
-            (1, summary.map_or(0, |summary| summary.peak.requested_bytes))
+            (1, summary.map_or(0, |summary| summary.peak.highest.requested_bytes))
         }
         DeviceKind::Pinned => (2, 0),
     };

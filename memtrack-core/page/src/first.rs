@@ -27,7 +27,7 @@ pub(crate) fn build_sentences(
 ) -> Vec<Sentence> {
     let at = |view, event: Option<i64>| Some(PageState { view: Some(view), event, query: None });
     let last = rows.len() as i64 - 1;
-    let peak = summary.peak.event.map_or(-1, |event| event as i64);
+    let peak = summary.peak.highest.event.map_or(-1, |event| event as i64);
     let reserved =
         ReservedPeak::of(snapshot, device).row.and_then(|row| rows.binary_search(&(row as u32)).ok());
     let made_of_categories = summary.peak.categories_text();
@@ -110,9 +110,9 @@ pub(crate) fn order_by_importance(sentences: Vec<Sentence>) -> Vec<Sentence> {
 
 /// Returns the sentence about one of the largest groups at the peak.
 fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
-    let error = &row.errors.allocated_bytes;
+    let error = &row.allocated_error;
     let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
-    let blocks = row.errors.count.as_counted(row.count, "block");
+    let blocks = row.count_error.as_counted(row.count, "block");
     let title = if place == 0 { "Made of" } else { "" };
     let (origin, frame) = origin_of(row);
     let query = frame.and_then(|frame| {

@@ -1,8 +1,10 @@
 //! The head of a page, in the form that its script reads (see `viewer/README.md`).
 
 use crate::columns::Section;
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{Snapshot, Value};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value as Json, json};
 
 /// The version of the page format that `viewer/README.md` describes.
 pub(crate) const FORMAT: u32 = 1;
@@ -17,7 +19,7 @@ pub(crate) struct Head {
     pub(crate) start_us: u64,
     pub(crate) since: &'static str,
     pub(crate) has_time: bool,
-    pub(crate) settings: Value,
+    pub(crate) settings: Json,
     pub(crate) first: Vec<String>,
     pub(crate) devices: Vec<DeviceHead>,
 }
@@ -109,4 +111,53 @@ pub(crate) struct PageHead<'a> {
     pub(crate) head: &'a Head,
     pub(crate) served: bool,
     pub(crate) sections: &'a [Section],
+}
+
+/// The maximum depth of nested values in the settings.
+const MAX_DEPTH: usize = 32;
+
+/// Returns the settings in the file, or null if the file contains none.
+pub(crate) fn settings_to_json(snapshot: &Snapshot, pytorch: &PyTorch) -> Json {
+    let value = pytorch.root_value(Key::AllocatorSettings);
+    value.map_or(Json::Null, |value| remove_memtrack(setting_to_json(snapshot, value, 0)))
+}
+
+/// Converts a setting to JSON. Values that JSON cannot represent become text.
+fn setting_to_json(snapshot: &Snapshot, value: &Value, depth: usize) -> Json {
+    let inner = |value: &Value| setting_to_json(snapshot, value, depth + 1);
+    if depth > MAX_DEPTH {
+        return json!("…");
+    }
+    let text = |value: &Value| match inner(value) {
+        Json::String(text) => text,
+        other => other.to_string(),
+    };
+    match value {
+        Value::None => Json::Null,
+        Value::Bool(truth) => json!(truth),
+        Value::Int(number) => json!(number),
+        Value::Float(number) if number.is_finite() => json!(number),
+        Value::Float(number) => json!(number.to_string()),
+        Value::Str(id) => json!(snapshot.strings.get(*id)),
+        Value::Tuple(of) | Value::List(of) | Value::Set(of) | Value::FrozenSet(of) => {
+            of.iter().map(inner).collect()
+        }
+        Value::Dict(entries) => {
+            let entries = entries.iter().map(|(key, value)| (text(key), inner(value)));
+            Json::Object(entries.collect())
+        }
+        Value::Big(_) => {
+            value.as_i128().map_or_else(|| json!("a large integer"), |big| json!(big.to_string()))
+        }
+        Value::Bytes(_) | Value::Stack(_) | Value::Frame(_) => json!(value.type_name()),
+    }
+}
+
+/// Removes the settings that memtrack adds to the files that it writes. The result is null if there are no other
+/// settings.
+fn remove_memtrack(mut settings: Json) -> Json {
+    match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
+        Some((true, true)) => Json::Null,
+        _ => settings,
+    }
 }

@@ -8,6 +8,7 @@ use crate::Page;
 use crate::head::PageHead;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
+use memtrack_model::escape::escape_line;
 use std::io::{self, Write};
 
 const SCRIPT: &str = include_str!("../viewer/dist/viewer.js");
@@ -44,15 +45,11 @@ fn write_start(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-{script}'; \
          style-src 'unsafe-inline'; img-src data: blob:; {connect}base-uri 'none'; form-action 'none'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>"
-    )?;
-    write_escaped(&page.head.name, out)?;
-    write!(
-        out,
-        " · memtrack</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{} · memtrack</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <noscript>This page draws with JavaScript, which is turned off here. `memtrack summary` prints what it says \
          first.</noscript>\n<main id=\"memtrack\"></main>\n\
-         <script type=\"application/json\" id=\"memtrack-head\">"
+         <script type=\"application/json\" id=\"memtrack-head\">",
+        escape_line(&page.head.name, usize::MAX)
     )?;
     let head = PageHead { head: &page.head, served, sections: &page.sections };
     let json = serde_json::to_string(&head).map_err(io::Error::from)?;
@@ -64,12 +61,6 @@ fn write_start(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()
 fn write_end(mut out: impl Write) -> io::Result<()> {
     write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n")?;
     out.flush()
-}
-
-/// Writes text with HTML's special characters escaped.
-fn write_escaped(text: &str, out: &mut impl Write) -> io::Result<()> {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    out.write_all(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@
 //!
 //! - `blocks` and `pieces` determine the lifetimes of blocks and of reserved memory by undoing the events from the end.
 //!   `bands` determines the scopes and profiler ranges that were open.
-//! - `first` writes the summary's sentences. `device`, with `held`, `settings` and `inferred`, builds a device's
-//!   tables.
+//! - `first` writes the summary's sentences. `device`, with `held` and `inferred`, builds a device's tables.
 //! - `texts`, `columns` and `head` encode these for the page, and `html` writes the page around them. `ranks` presents
 //!   the ranks of a job as one page.
 //!
@@ -26,7 +25,6 @@ mod inferred;
 mod pieces;
 #[cfg(feature = "ranks")]
 pub mod ranks;
-mod settings;
 mod texts;
 
 use columns::Section;

@@ -27,15 +27,13 @@ pub(crate) struct Piece {
     pub(crate) stream: u64,
     /// [`EXPANDABLE`] or 0.
     pub(crate) flags: u8,
-    /// The piece's row in [`Snapshot::segments`], if it is reserved at the end.
-    pub(crate) final_row: Option<u32>,
 }
 
 /// Returns the pieces of `device`, in the order in which they were allocated. The device's events are `rows` of the
 /// snapshot's event table.
 pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
     let mut reserved = ReservedPieces::default();
-    for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
+    for segment in snapshot.segments.iter().filter(|segment| segment.device == device) {
         reserved.insert(Piece {
             start: None,
             end: None,
@@ -44,7 +42,6 @@ pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -
             stack: segment.stack,
             stream: segment.stream.0,
             flags: if segment.is_expandable { EXPANDABLE } else { 0 },
-            final_row: Some(row as u32),
         });
     }
     let events = &snapshot.events;
@@ -68,7 +65,6 @@ pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -
                     stack: events.stack[row],
                     stream: events.stream[row].0,
                     flags: if expandable { EXPANDABLE } else { 0 },
-                    final_row: None,
                 });
             }
             _ => {}

@@ -7,7 +7,7 @@ use std::fmt;
 ///
 /// Exports in PyTorch's format have one column for each of the first eight categories ([`Self::COMPATIBLE`]),
 /// and count the others as unknown ([`Self::index`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Category {
     /// A model's weights.
@@ -25,12 +25,29 @@ pub enum Category {
     /// An intermediate result of the backward pass.
     AutogradDetail,
     /// The category could not be determined.
+    #[default]
     Unknown,
     /// Memory that an optimizer step allocates but does not keep.
     OptimizerTemporary,
     /// A module's buffer, such as the running mean of a batch norm.
     Buffer,
 }
+
+/// The name and the colour of each category.
+const TABLE: [(&str, [u8; 3]); Category::ALL.len()] = [
+    ("PARAMETER", [0x00, 0x64, 0x00]),
+    ("OPTIMIZER_STATE", [0xda, 0xa5, 0x20]),
+    ("INPUT", [0x00, 0x00, 0x00]),
+    ("TEMPORARY", [0x93, 0x70, 0xdb]),
+    ("ACTIVATION", [0xff, 0x00, 0x00]),
+    ("GRADIENT", [0x00, 0x00, 0xcd]),
+    ("AUTOGRAD_DETAIL", [0x41, 0x69, 0xe1]),
+    ("UNKNOWN", [0x80, 0x80, 0x80]),
+    ("OPTIMIZER_TEMPORARY", [0xc7, 0x15, 0x85]),
+    ("BUFFER", [0x20, 0xb2, 0xaa]),
+];
+
+memtrack_model::serialize_as!(Category => &'static str: |category| category.name());
 
 impl Category {
     /// All categories.
@@ -62,53 +79,20 @@ impl Category {
     /// Returns PyTorch's name for the category, such as `OPTIMIZER_STATE`. memtrack's own categories have
     /// names in the same style.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Parameter => "PARAMETER",
-            Self::OptimizerState => "OPTIMIZER_STATE",
-            Self::Input => "INPUT",
-            Self::Temporary => "TEMPORARY",
-            Self::Activation => "ACTIVATION",
-            Self::Gradient => "GRADIENT",
-            Self::AutogradDetail => "AUTOGRAD_DETAIL",
-            Self::Unknown => "UNKNOWN",
-            Self::OptimizerTemporary => "OPTIMIZER_TEMPORARY",
-            Self::Buffer => "BUFFER",
-        }
+        TABLE[self as usize].0
     }
 
-    /// Returns the name used in a snapshot's events. This is [`Self::name`] in lower case, which is how
-    /// PyTorch's `_profile_to_snapshot` writes it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Parameter => "parameter",
-            Self::OptimizerState => "optimizer_state",
-            Self::Input => "input",
-            Self::Temporary => "temporary",
-            Self::Activation => "activation",
-            Self::Gradient => "gradient",
-            Self::AutogradDetail => "autograd_detail",
-            Self::Unknown => "unknown",
-            Self::OptimizerTemporary => "optimizer_temporary",
-            Self::Buffer => "buffer",
-        }
+    /// Returns the names used in a snapshot's events, in the order of [`Self::ALL`]. They are in lower case, which is
+    /// how PyTorch's `_profile_to_snapshot` writes them.
+    pub(crate) fn labels() -> Vec<String> {
+        Self::ALL.map(|category| category.name().to_ascii_lowercase()).to_vec()
     }
 
     /// Returns the category's colour as red, green and blue. PyTorch's categories have the colours that
     /// PyTorch gives them. The viewer cannot depend on this package, so `page/viewer/src/categories/names.ts`
     /// repeats the names, order and colours, and a test compares the two.
     pub const fn colour(self) -> [u8; 3] {
-        match self {
-            Self::Parameter => [0x00, 0x64, 0x00],
-            Self::OptimizerState => [0xda, 0xa5, 0x20],
-            Self::Input => [0x00, 0x00, 0x00],
-            Self::Temporary => [0x93, 0x70, 0xdb],
-            Self::Activation => [0xff, 0x00, 0x00],
-            Self::Gradient => [0x00, 0x00, 0xcd],
-            Self::AutogradDetail => [0x41, 0x69, 0xe1],
-            Self::Unknown => [0x80, 0x80, 0x80],
-            Self::OptimizerTemporary => [0xc7, 0x15, 0x85],
-            Self::Buffer => [0x20, 0xb2, 0xaa],
-        }
+        TABLE[self as usize].1
     }
 
     /// Returns the category with this name, ignoring case, or `None` if there is no such category.

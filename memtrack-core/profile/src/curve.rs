@@ -64,22 +64,32 @@ impl Curve {
 struct MaxTree {
     /// The number of leaves, which is a power of two.
     width: usize,
-    /// The maximum over each node's leaves. It includes amounts that were added at the node itself or below
-    /// it, but not those added above it.
-    highest: Vec<i64>,
+    /// The first maximum among each node's leaves. It includes amounts that were added at the node itself or
+    /// below it, but not those added above it.
+    highest: Vec<Highest>,
     /// The amount that was added to all leaves of each node.
     added: Vec<i64>,
+}
+
+/// The position of a number and the number.
+type Highest = (usize, i64);
+
+/// Returns the higher of two numbers, or the left one if they are equal.
+const fn higher(left: Highest, right: Highest) -> Highest {
+    if right.1 > left.1 { right } else { left }
 }
 
 impl MaxTree {
     fn of(numbers: &[i64]) -> Self {
         let width = numbers.len().next_power_of_two();
-        let mut highest = vec![i64::MIN / 2; 2 * width];
-        highest[width..width + numbers.len()].copy_from_slice(numbers);
-        for node in (1..width).rev() {
-            highest[node] = highest[2 * node].max(highest[2 * node + 1]);
+        let mut highest = vec![(0, i64::MIN / 2); 2 * width];
+        for (place, &number) in numbers.iter().enumerate() {
+            highest[width + place] = (place, number);
         }
-        Self { width, highest, added: vec![0; width] }
+        for node in (1..width).rev() {
+            highest[node] = higher(highest[2 * node], highest[2 * node + 1]);
+        }
+        Self { width, highest, added: vec![0; 2 * width] }
     }
 
     fn add_bytes(&mut self, first: usize, last: usize, number: i64) {
@@ -91,20 +101,18 @@ impl MaxTree {
             return;
         }
         if range.0 <= from && to <= range.1 {
-            self.highest[node] = self.highest[node].saturating_add(number);
-            if let Some(added) = self.added.get_mut(node) {
-                *added = added.saturating_add(number);
-            }
+            self.highest[node].1 = self.highest[node].1.saturating_add(number);
+            self.added[node] = self.added[node].saturating_add(number);
             return;
         }
         let middle = usize::midpoint(from, to);
         self.add_below(2 * node, (from, middle), range, number);
         self.add_below(2 * node + 1, (middle + 1, to), range, number);
-        let below = self.highest[2 * node].max(self.highest[2 * node + 1]);
-        self.highest[node] = below.saturating_add(self.added[node]);
+        let (place, below) = higher(self.highest[2 * node], self.highest[2 * node + 1]);
+        self.highest[node] = (place, below.saturating_add(self.added[node]));
     }
 
-    fn find_highest(&self, first: usize, last: usize) -> (usize, i64) {
+    fn find_highest(&self, first: usize, last: usize) -> Highest {
         self.highest_below(1, (0, self.width - 1), (first, last)).unwrap_or((first, 0))
     }
 
@@ -113,35 +121,18 @@ impl MaxTree {
         node: usize,
         (from, to): (usize, usize),
         range: (usize, usize),
-    ) -> Option<(usize, i64)> {
+    ) -> Option<Highest> {
         if range.1 < from || to < range.0 {
             return None;
         }
-        if from == to {
-            return Some((from, self.highest[node]));
-        }
         if range.0 <= from && to <= range.1 {
-            return Some((self.first_maximum(node, (from, to)), self.highest[node]));
+            return Some(self.highest[node]);
         }
         let middle = usize::midpoint(from, to);
         let left = self.highest_below(2 * node, (from, middle), range);
         let right = self.highest_below(2 * node + 1, (middle + 1, to), range);
-        let found = match (left, right) {
-            (Some(left), Some(right)) => Some(if right.1 > left.1 { right } else { left }),
-            (left, right) => left.or(right),
-        };
-        found.map(|(place, highest)| (place, highest.saturating_add(self.added[node])))
-    }
-
-    /// Returns the first leaf below a node that has the node's maximum.
-    fn first_maximum(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
-        while from < to {
-            let middle = usize::midpoint(from, to);
-            let is_left = self.highest[2 * node] >= self.highest[2 * node + 1];
-            (from, to) = if is_left { (from, middle) } else { (middle + 1, to) };
-            node = 2 * node + usize::from(!is_left);
-        }
-        from
+        let (place, highest) = left.into_iter().chain(right).reduce(higher)?;
+        Some((place, highest.saturating_add(self.added[node])))
     }
 }
 

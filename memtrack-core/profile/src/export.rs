@@ -25,7 +25,7 @@ impl CoalescedTimeline {
     pub fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
         let mut coalesced = Self::default();
         let mut first = -1;
-        for change in profile.changes().iter().filter(|change| change.device == device) {
+        for change in profile.changes_on(device) {
             let time = if change.time_ns == -1 { -1 } else { to_microseconds(change.time_ns) };
             if first == -1 || (time < first && time > 0) {
                 first = time;
@@ -72,17 +72,14 @@ impl CoalescedTimeline {
 /// # Errors
 /// Fails if writing to `out` fails.
 pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
-    let changes = profile.changes().iter().filter(|change| change.device == device);
+    let changes = profile.changes_on(device);
     let records = changes.flat_map(|change| {
         category_deltas(profile, change)
             .map(move |(category, bytes)| (change.time_ns, change.action as u8, bytes, category.index()))
     });
-    out.write_all(b"[")?;
-    for (number, (time, action, bytes, category)) in records.enumerate() {
-        let separator = if number == 0 { "" } else { ", " };
-        write!(out, "{separator}[{time}, {action}, {bytes}, {category}]")?;
-    }
-    out.write_all(b"]")?;
+    write_list(&mut out, records, |out, (time, action, bytes, category)| {
+        write!(out, "[{time}, {action}, {bytes}, {category}]")
+    })?;
     out.flush()
 }
 
@@ -113,11 +110,11 @@ fn to_microseconds(time_ns: i64) -> i64 {
 
 fn write_list<T, W: Write>(
     out: &mut W,
-    items: &[T],
-    mut write: impl FnMut(&mut W, &T) -> io::Result<()>,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut W, T) -> io::Result<()>,
 ) -> io::Result<()> {
     out.write_all(b"[")?;
-    for (number, item) in items.iter().enumerate() {
+    for (number, item) in items.into_iter().enumerate() {
         if number > 0 {
             out.write_all(b", ")?;
         }

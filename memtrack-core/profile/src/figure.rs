@@ -4,14 +4,14 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::pieces;
-use crate::report::text::{format_time, group_digits};
+use crate::report::text::format_time;
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_figures::{
     AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, text_width,
 };
 use memtrack_model::optrace::DeviceIndex;
-use memtrack_model::units::{human_bytes, printable};
+use memtrack_model::units::{human_bytes, human_count, printable};
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
@@ -115,7 +115,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let memory_unit = byte_unit(highest);
         let mut memory = Axis::from_zero(highest / memory_unit.0, 6.0, true);
         memory.ticks.iter_mut().for_each(|(_, label)| *label = format!("{label} {}", memory_unit.1));
-        let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+        let begin_ns = profile.begin_ns();
         let last = span_ns(profile, device).map_or(begin_ns, |(_, last)| last);
         let duration_ns = last.saturating_sub(begin_ns).max(1) as f64;
         let time_unit = time_unit(duration_ns);
@@ -223,7 +223,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
         let bytes = match &self.errors {
-            None => format!("{} ({} bytes)", human_bytes(total), group_digits(total)),
+            None => format!("{} ({} bytes)", human_bytes(total), human_count(total)),
             Some((error, _)) => format!("{} (small blocks were sampled)", error.as_bytes(total)),
         };
         let text =
@@ -240,7 +240,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
     fn draw_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
-        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), group_digits(bytes));
+        let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), human_count(bytes));
         self.canvas.draw_text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND_FONT)
     }
 

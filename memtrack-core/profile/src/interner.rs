@@ -1,12 +1,11 @@
 //! Assigns one id to each distinct string in a trace.
 
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::snapshot::{StringId, StringTable};
-use std::collections::HashMap;
 
 /// The strings that have been interned so far.
 #[derive(Default)]
-pub(crate) struct Interner(HashMap<Box<[u8]>, StringId, RandomState>);
+pub(crate) struct Interner(HashMap<Box<[u8]>, StringId>);
 
 impl Interner {
     /// Returns the id of `text` in `table`. The table must not be modified other than through this interner.

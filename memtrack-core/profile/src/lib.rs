@@ -11,7 +11,7 @@
 //! - `analysis` implements PyTorch's memory profile, with one file per step. `category` defines its result.
 //! - `pieces`, `series`, `curve`, `places`, `phases`, `names` and `interner` are the building blocks of the
 //!   reports: pieces of memory, sums over time, and the places and phases of the program.
-//! - `report`, `export`, `figure`, `snapshot` and `answer` produce the reports and exports. `modules` reports
+//! - `report`, `export`, `figure` and `snapshot` produce the reports and exports. `modules` reports
 //!   memory per module, and `advice` suggests changes that would lower the peak.
 //! - `reading` infers categories without a trace, using stacks, scopes and the order of events.
 //!
@@ -21,8 +21,6 @@
 #[cfg(feature = "all")]
 pub mod advice;
 pub mod analysis;
-#[cfg(feature = "all")]
-pub mod answer;
 mod category;
 #[cfg(feature = "all")]
 mod curve;

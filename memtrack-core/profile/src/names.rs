@@ -4,12 +4,11 @@
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
 use crate::recorded::{PRODUCER, ROOT_PREFIX};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_frames::attribution::{OUTSIDE_MODULES, module_at, operator_at};
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, RecordKind};
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_model::{ScopePosition, ScopeStep};
-use std::collections::HashMap;
 
 /// Provides the names of a profile's operators and modules.
 pub(crate) struct Names<'a> {
@@ -18,7 +17,7 @@ pub(crate) struct Names<'a> {
     is_from_sdk: bool,
     /// The names of the operator and the module for memory without an attribution, keyed by the parent of the record that
     /// allocated the memory.
-    by_parent: HashMap<Option<RecordId>, (String, String), RandomState>,
+    by_parent: HashMap<Option<RecordId>, (String, String)>,
 }
 
 impl<'a> Names<'a> {

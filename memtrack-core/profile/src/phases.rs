@@ -1,8 +1,7 @@
 //! Determines the phase of the training step in which each record runs.
 
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::optrace::{OperatorTrace, TracePhase};
-use std::collections::HashMap;
 
 /// Returns the phase of each record. This is the phase that the record itself states, or else the enclosing
 /// record's phase, or else the phase of the innermost unfinished record on the same thread that states one.
@@ -10,7 +9,7 @@ use std::collections::HashMap;
 /// operators.
 pub(crate) fn record_phases(trace: &OperatorTrace) -> Vec<TracePhase> {
     let mut phases: Vec<TracePhase> = Vec::with_capacity(trace.records.len());
-    let mut open: HashMap<u64, Vec<(i64, TracePhase)>, RandomState> = HashMap::default();
+    let mut open: HashMap<u64, Vec<(i64, TracePhase)>> = HashMap::default();
     for record in &trace.records {
         let mut phase = record.phase;
         if phase == TracePhase::Inherited {

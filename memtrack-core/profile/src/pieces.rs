@@ -2,10 +2,9 @@
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_blocks::estimate::Sum;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
-use std::collections::HashMap;
 
 /// A piece of memory, which is a single allocation over its whole lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +68,8 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
         Record(Option<RecordId>),
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut indices: HashMap<PieceKey, usize, RandomState> = HashMap::default();
-    for change in profile.changes().iter().filter(|change| change.device == device) {
+    let mut indices: HashMap<PieceKey, usize> = HashMap::default();
+    for change in profile.changes_on(device) {
         let key =
             change.storage.map_or(PieceKey::Record(change.allocated_by.or(change.record)), PieceKey::Storage);
         let category = profile.category_of(change);

@@ -1,11 +1,10 @@
 //! Determines each record's place in the program, i.e. the enclosing operator, module and phase.
 
 use crate::phases::record_phases;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
 use memtrack_model::snapshot::StringId;
-use std::collections::HashMap;
 use std::fmt;
 
 /// The index of a module in [`Places::modules`].
@@ -38,6 +37,8 @@ pub enum StepPart {
     #[default]
     Other,
 }
+
+memtrack_model::serialize_as!(StepPart => &'static str: |part| part.name());
 
 impl StepPart {
     /// All parts of a training step.
@@ -87,9 +88,9 @@ impl Places {
     /// Determines the places of all records.
     pub fn of(trace: &OperatorTrace) -> Self {
         let mut places = Self::default();
-        let mut seen: HashMap<StringId, ModuleId, RandomState> = HashMap::default();
-        let mut counts: HashMap<StringId, u32, RandomState> = HashMap::default();
-        let mut forward: HashMap<i64, ModuleId, RandomState> = HashMap::default();
+        let mut seen: HashMap<StringId, ModuleId> = HashMap::default();
+        let mut counts: HashMap<StringId, u32> = HashMap::default();
+        let mut forward: HashMap<i64, ModuleId> = HashMap::default();
         for (record, phase) in trace.records.iter().zip(record_phases(trace)) {
             let mut place =
                 record.parent.map_or(Place::default(), |parent| places.inner_place(trace, parent));

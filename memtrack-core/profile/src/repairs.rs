@@ -1,6 +1,6 @@
 //! Counts the repairs made to a trace so that it can be analysed.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A kind of repair. Tolerant mode makes repairs and counts them.
@@ -48,51 +48,51 @@ impl Repair {
 
     /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cut => "cut",
-            Self::MissingRecords => "missing_records",
-            Self::DroppedRecords => "dropped_records",
-            Self::RepeatedLines => "repeated_lines",
-            Self::Unordered => "unordered_records",
-            Self::Undefined => "undefined_mentions",
-            Self::UnknownEnds => "unknown_ends",
-            Self::ImpliedFrees => "implied_frees",
-            Self::IgnoredFrees => "ignored_frees",
-            Self::Versions => "versions",
-        }
-    }
-
-    /// Returns the text that follows the repair count in a sentence.
-    const fn text(self, one: bool) -> &'static str {
-        match (self, one) {
-            (Self::Cut, _) => "the trace is cut: the rest is missing",
-            (Self::MissingRecords, true) => "record is missing or too many, by the footer's count",
-            (Self::MissingRecords, false) => "records are missing or too many, by the footer's count",
-            (Self::DroppedRecords, true) => "record was dropped by the program that wrote the trace",
-            (Self::DroppedRecords, false) => "records were dropped by the program that wrote the trace",
-            (Self::RepeatedLines, true) => "line was there twice, and is used once",
-            (Self::RepeatedLines, false) => "lines were there twice, and are used once",
-            (Self::Unordered, true) => "record was put into the order of time",
-            (Self::Unordered, false) => "records were put into the order of time",
-            (Self::Undefined, true) => "reference to something that is not in the trace was ignored",
-            (Self::Undefined, false) => "references to something that is not in the trace were ignored",
-            (Self::UnknownEnds, true) => "end of a record that did not run was left out",
-            (Self::UnknownEnds, false) => "ends of records that did not run were left out",
-            (Self::ImpliedFrees, true) => "allocation at an address in use: its memory counts as freed then",
-            (Self::ImpliedFrees, false) => {
-                "allocations at addresses in use: their memory counts as freed then"
-            }
-            (Self::IgnoredFrees, true) => "free of memory that was not in use was left out",
-            (Self::IgnoredFrees, false) => "frees of memory that was not in use were left out",
-            (Self::Versions, true) => {
-                "version of a tensor did not follow the one before, and was taken as it was"
-            }
-            (Self::Versions, false) => {
-                "versions of tensors did not follow the ones before, and were taken as they were"
-            }
-        }
+        TABLE[self as usize].0
     }
 }
+
+/// The name of each kind of repair, and the texts that follow a count of one and of several in a sentence.
+const TABLE: [(&str, &str, &str); Repair::ALL.len()] = [
+    ("cut", "the trace is cut: the rest is missing", ""),
+    (
+        "missing_records",
+        "record is missing or too many, by the footer's count",
+        "records are missing or too many, by the footer's count",
+    ),
+    (
+        "dropped_records",
+        "record was dropped by the program that wrote the trace",
+        "records were dropped by the program that wrote the trace",
+    ),
+    ("repeated_lines", "line was there twice, and is used once", "lines were there twice, and are used once"),
+    ("unordered_records", "record was put into the order of time", "records were put into the order of time"),
+    (
+        "undefined_mentions",
+        "reference to something that is not in the trace was ignored",
+        "references to something that is not in the trace were ignored",
+    ),
+    (
+        "unknown_ends",
+        "end of a record that did not run was left out",
+        "ends of records that did not run were left out",
+    ),
+    (
+        "implied_frees",
+        "allocation at an address in use: its memory counts as freed then",
+        "allocations at addresses in use: their memory counts as freed then",
+    ),
+    (
+        "ignored_frees",
+        "free of memory that was not in use was left out",
+        "frees of memory that was not in use were left out",
+    ),
+    (
+        "versions",
+        "version of a tensor did not follow the one before, and was taken as it was",
+        "versions of tensors did not follow the ones before, and were taken as they were",
+    ),
+];
 
 /// The number of repairs of each kind. Displays one line per kind that occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,21 +133,17 @@ impl fmt::Display for Repairs {
             if number > 0 {
                 f.write_str("\n")?;
             }
+            let (_, one, several) = TABLE[repair as usize];
             match repair {
-                Repair::Cut => f.write_str(repair.text(true))?,
-                _ => write!(f, "{count} {}", repair.text(count == 1))?,
+                Repair::Cut => f.write_str(one)?,
+                _ => write!(f, "{count} {}", if count == 1 { one } else { several })?,
             }
         }
         Ok(())
     }
 }
 
-impl Serialize for Repairs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (repair, count) in self.nonzero() {
-            map.serialize_entry(repair.name(), &count)?;
-        }
-        map.end()
-    }
-}
+// Only the kinds that occurred are serialized.
+memtrack_model::serialize_as!(Repairs => BTreeMap<&'static str, u64>: |repairs| {
+    repairs.nonzero().map(|(repair, count)| (repair.name(), count)).collect()
+});

@@ -4,9 +4,20 @@ use crate::analysis::Profile;
 use crate::category::Category;
 use crate::export::category_deltas;
 use memtrack_model::optrace::DeviceIndex;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 
 /// The bytes of each category, in the order of [`Category::ALL`].
 pub type Bytes = [i64; Category::ALL.len()];
+/// The form of [`Bytes`] in JSON, keyed by the categories' names. Empty categories are left out.
+pub(crate) type BytesAnswer = BTreeMap<&'static str, i64>;
+
+/// Serializes bytes as a [`BytesAnswer`].
+pub(crate) fn serialize_bytes<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+    let categories = Category::ALL.iter().zip(bytes).filter(|(_, bytes)| **bytes != 0);
+    let answer: BytesAnswer = categories.map(|(category, &bytes)| (category.name(), bytes)).collect();
+    answer.serialize(to)
+}
 
 /// The bytes allocated at a given moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +39,7 @@ impl Moment {
 /// a device after all changes at that time.
 pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&Moment)) {
     let mut moment: Option<Moment> = None;
-    for change in profile.changes().iter().filter(|change| change.device == device) {
+    for change in profile.changes_on(device) {
         let now = moment.get_or_insert(Moment { time_ns: change.time_ns, ..Moment::default() });
         if now.time_ns != change.time_ns {
             visit(now);

@@ -13,25 +13,24 @@ use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_formats::pytorch::convert;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::optrace::{DeviceIndex, Memory, RecordId, RecordKind, TraceFrame};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot, Shape};
 use memtrack_model::snapshot::{Clock, EventCategories, LiveBlock, Scope, ScopeKind, Snapshot, StringId};
 use memtrack_model::{Frame, NameFrames};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Returns a snapshot of the given devices. `cpu` becomes the host heap, and `cuda:1` becomes device number
 /// 1.
 pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
-    let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let begin_ns = profile.begin_ns();
     let mut tables = Tables {
         profile,
         places: Places::of(profile.trace()),
         snapshot: Snapshot::default(),
-        frames: Vec::new(),
+        frames: vec![Frame { function: "(before the trace)".to_owned(), ..Frame::default() }],
         frame_keys: HashMap::default(),
         stacks: HashMap::default(),
         scopes: HashMap::default(),
@@ -44,7 +43,7 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
     for (&device, id) in devices.iter().zip(device_ids(profile, devices)) {
         tables.add_device(device, id, begin_ns, &mut categories);
     }
-    let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
+    let names = Category::labels();
     // This cannot fail, because the categories have not been set yet.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = FramesByKey(tables.frames);
@@ -81,15 +80,18 @@ fn remove_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     PytorchSnapshot::try_from(snapshot).expect("it had that form")
 }
 
+/// The key of the frame that stands for whatever allocated memory before the trace.
+const BEFORE_THE_TRACE: u64 = 1;
+
 struct Tables<'a> {
     profile: &'a Profile<'a>,
     places: Places,
     snapshot: Snapshot,
     /// The frames. A frame's key is its index plus 1. Stacks contain these keys in place of addresses.
     frames: Vec<Frame>,
-    frame_keys: HashMap<TraceFrame, u64, RandomState>,
-    stacks: HashMap<Vec<u64>, StackId, RandomState>,
-    scopes: HashMap<(ScopeId, ScopeKind, String), ScopeId, RandomState>,
+    frame_keys: HashMap<TraceFrame, u64>,
+    stacks: HashMap<Vec<u64>, StackId>,
+    scopes: HashMap<(ScopeId, ScopeKind, String), ScopeId>,
 }
 
 impl Tables<'_> {
@@ -156,10 +158,7 @@ impl Tables<'_> {
             stream: StreamId(stream),
             stack: match piece.allocated_by {
                 Some(record) => self.record_stack(record),
-                None => self.stack_with_frames(&[Frame {
-                    function: "(before the trace)".to_owned(),
-                    ..Frame::default()
-                }]),
+                None => self.intern(vec![BEFORE_THE_TRACE]),
             },
             scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.record_scope(record)),
             thread: ThreadId::NONE,
@@ -220,19 +219,6 @@ impl Tables<'_> {
         let key = self.frames.len() as u64;
         self.frame_keys.insert(frame, key);
         key
-    }
-
-    /// Returns a stack with the given frames, which do not have to appear in the trace.
-    fn stack_with_frames(&mut self, frames: &[Frame]) -> StackId {
-        let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
-            Some(place) => place as u64 + 1,
-            None => {
-                self.frames.push(frame.clone());
-                self.frames.len() as u64
-            }
-        });
-        let keys = keys.collect();
-        self.intern(keys)
     }
 
     fn intern(&mut self, keys: Vec<u64>) -> StackId {

@@ -4,17 +4,16 @@
 use crate::layout::{Layout, MIN_NAME_CHARS};
 use crate::top::frames::format_frames;
 use crate::top::groups::NO_CATEGORY;
-use crate::top::{By, RankingAnswer, RowAnswer, RowText, TopOptions, TopReport, TopRow, top_with};
+use crate::top::{By, RowText, TopOptions, TopReport, TopRow, top_with};
 use memtrack_blocks::estimate::Estimate;
 use memtrack_blocks::moment::Moment;
 use memtrack_blocks::reserved::{ReservedPeak, has_reserved_bytes, reserved_after};
-use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use memtrack_symbols::Symbolizer;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
 
@@ -41,33 +40,65 @@ impl PeakKind {
     }
 }
 
-/// The memory that was live at a peak of one device.
-#[derive(Clone, Debug, PartialEq)]
+memtrack_model::serialize_as!(PeakKind => &'static str: |kind| kind.name());
+
+/// The memory that was live at a device's peak, as `memtrack peak --json` prints it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AtPeak {
-    /// The quantity whose peak this is.
+    /// The memory that was live at the peak, by stack or, in a [`summary`](crate::summary), by line in the user's code.
+    #[serde(flatten)]
+    pub live: TopReport,
+    /// The size and time of the peak.
+    pub highest: Highest,
+    /// The memory that was live at the peak, by category; null if the file has no categories.
+    #[serde(rename = "categories", serialize_with = "serialize_rows")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<TopRow>>"))]
+    pub by_category: Option<TopReport>,
+}
+
+/// A device's highest amount of memory, and when it was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Highest {
+    /// The quantity whose peak this is: `requested` or `reserved`.
+    #[serde(rename = "of")]
     pub kind: PeakKind,
-    /// The event that reached the peak, as its index in the device's trace; `None` if the peak was before the first
+    /// The event that reached the peak, as its index in the device's trace; null if the peak was before the first
     /// event.
     pub event: Option<usize>,
-    /// The time of the peak in seconds since [`Self::since`]; `None` if [`Self::event`] is `None` or the file does not
-    /// record times.
+    /// The time of the peak in seconds; null if the peak was before the first event or the file does not record times.
     pub seconds: Option<f64>,
-    /// The origin from which the seconds are counted.
+    /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`.
+    #[serde(rename = "seconds_since")]
     pub since: Since,
-    /// Requested bytes that were live at the peak; for the peak of a sampled heap, a lower bound on them
-    /// ([`Peak::bytes`](memtrack_blocks::peak::Peak::bytes)).
+    /// Requested bytes that were live at the peak. If small blocks were sampled, this is the recorder's own count, and
+    /// the peak is at least this high.
     pub requested_bytes: u64,
-    /// The error of the requested bytes.
+    /// The margin of error of the requested bytes, or null if they are exact. The true peak lies within its interval.
+    #[serde(rename = "requested_bytes_error")]
     pub error: Estimate,
-    /// Whether [`Self::requested_bytes`] is inexact because small blocks were sampled.
+    /// Whether the peak may have been higher than reported because small blocks were sampled.
     pub estimated: bool,
-    /// Reserved bytes at the peak; 0 if the snapshot has no segments.
-    pub reserved_bytes: u64,
-    /// The memory that was live at the peak, by stack or, in a [`summary`](crate::summary), by line in the user's code.
-    pub live: TopReport,
-    /// The memory that was live at the peak, by category, if the snapshot has categories.
-    pub by_category: Option<TopReport>,
+    /// Reserved bytes at the peak, 0 if the snapshot has no segments; null for a heap, which reserves nothing.
+    pub reserved_bytes: Option<u64>,
+}
+
+impl Highest {
+    /// Formats the moment of the peak: the event that reached it and, if the file records times, the time in seconds.
+    pub(crate) fn format_when(&self) -> String {
+        let Some(event) = self.event else { return "before the first event".to_owned() };
+        let counted = if self.error.counted { "counted " } else { "" };
+        let time = self.seconds.map(|seconds| format!(", {}", self.since.moment(seconds)));
+        format!("{counted}after event {event}{}", time.unwrap_or_default())
+    }
+}
+
+/// Serializes only the rows of a ranking.
+pub(crate) fn serialize_rows<S: Serializer>(report: &Option<TopReport>, to: S) -> Result<S::Ok, S::Error> {
+    report.as_ref().map(|report| &report.rows).serialize(to)
 }
 
 impl AtPeak {
@@ -116,7 +147,9 @@ impl AtPeak {
         let row = if kind == PeakKind::Requested { live.peak.row } else { at.row() };
         let (is_peak, totals) = (kind == PeakKind::Requested, live.totals);
         let before = |row| Moment::events_before(snapshot, device, row);
-        Self {
+        let reserved =
+            || if has_reserved_bytes(snapshot, device) { reserved_after(snapshot, device, row) } else { 0 };
+        let highest = Highest {
             kind,
             event: row.map(before),
             seconds: if is_peak { live.peak.seconds } else { row.and_then(|row| snapshot.seconds_at(row)) },
@@ -124,14 +157,9 @@ impl AtPeak {
             requested_bytes: if is_peak { live.peak.bytes } else { totals.allocated_bytes },
             error: if is_peak { live.peak.error } else { totals.bytes_error },
             estimated: if is_peak { live.peak.estimated } else { totals.estimated },
-            reserved_bytes: if has_reserved_bytes(snapshot, device) {
-                reserved_after(snapshot, device, row)
-            } else {
-                0
-            },
-            live,
-            by_category,
-        }
+            reserved_bytes: live.device.kind.has_segments().then(reserved),
+        };
+        Self { live, highest, by_category }
     }
 
     /// Formats the categories of the memory that was live at the peak, as in `parameter 110.9 KiB (3.4 %), …`. The
@@ -139,7 +167,7 @@ impl AtPeak {
     pub fn categories_text(&self) -> Option<String> {
         let report = self.by_category.as_ref().filter(|report| !report.rows.is_empty())?;
         let part = |row: &TopRow| {
-            let error = &row.errors.allocated_bytes;
+            let error = &row.allocated_error;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             format!("{} {bytes} ({share})", printable(&row.name))
         };
@@ -147,81 +175,18 @@ impl AtPeak {
         Some(known.into_iter().chain(unknown).map(part).collect::<Vec<_>>().join(", "))
     }
 
-    /// Formats the moment of the peak: the event that reached it and, if the file records times, the time in seconds.
-    pub(super) fn format_when(&self) -> String {
-        let Some(event) = self.event else { return "before the first event".to_owned() };
-        let counted = if self.error.counted { "counted " } else { "" };
-        let time = self.seconds.map(|seconds| format!(", {}", self.since.moment(seconds)));
-        format!("{counted}after event {event}{}", time.unwrap_or_default())
-    }
-
     /// Returns whether nothing was ever live or reserved.
     pub fn is_empty(&self) -> bool {
-        self.event.is_none() && self.requested_bytes == 0 && self.reserved_bytes == 0
+        let highest = &self.highest;
+        highest.event.is_none()
+            && highest.requested_bytes == 0
+            && highest.reserved_bytes.unwrap_or_default() == 0
     }
 
-    /// Returns the report as `memtrack peak --json` prints it.
-    pub fn answer(&self) -> AtPeakAnswer {
-        AtPeakAnswer {
-            live: self.live.answer(),
-            highest: HighestAnswer {
-                of: self.kind.name(),
-                event: self.event,
-                seconds: self.seconds,
-                seconds_since: self.since.name(),
-                requested_bytes: self.requested_bytes,
-                requested_bytes_error: self.error.answer(),
-                estimated: self.estimated,
-                // Other memory reserves nothing.
-                reserved_bytes: self.live.kind.has_segments().then_some(self.reserved_bytes),
-            },
-            categories: self.by_category.as_ref().map(TopReport::row_answers),
-        }
-    }
-
-    /// Returns the report as JSON, with the same content as [`Self::answer`].
+    /// Returns the report as JSON, as `memtrack peak --json` prints it.
     pub fn to_json(&self) -> Value {
-        serde_json::to_value(self.answer()).unwrap_or_default()
+        serde_json::to_value(self).unwrap_or_default()
     }
-}
-
-/// The memory that was live at a device's peak.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct AtPeakAnswer {
-    /// The memory that was live at the peak, by stack.
-    #[serde(flatten)]
-    pub live: RankingAnswer,
-    /// The size and time of the peak.
-    pub highest: HighestAnswer,
-    /// The memory that was live at the peak, by category; null if the file has no categories.
-    pub categories: Option<Vec<RowAnswer>>,
-}
-
-/// A device's highest amount of memory, and when it was reached.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct HighestAnswer {
-    /// The quantity whose peak this is: `requested` or `reserved`.
-    pub of: &'static str,
-    /// The event that reached the peak, as its index in the device's trace; null if the peak was before the first
-    /// event.
-    pub event: Option<usize>,
-    /// The time of the peak in seconds; null if the peak was before the first event or the file does not record times.
-    pub seconds: Option<f64>,
-    /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`.
-    pub seconds_since: &'static str,
-    /// Requested bytes that were live at the peak. If small blocks were sampled, this is the recorder's own count, and
-    /// the peak is at least this high.
-    pub requested_bytes: u64,
-    /// The margin of error of the requested bytes, or null if they are exact. The true peak lies within its interval.
-    pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether the peak may have been higher than reported because small blocks were sampled.
-    pub estimated: bool,
-    /// Reserved bytes at the peak; null for a heap, which reserves nothing.
-    pub reserved_bytes: Option<u64>,
 }
 
 /// Returns whether the snapshot has categories for at least some of the device's memory.
@@ -252,21 +217,23 @@ impl AtPeak {
     fn write(&self, f: &mut dyn fmt::Write, layout: Layout) -> fmt::Result {
         let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
-        let name = &live.device_name;
-        let (of, requested) = (self.kind.name(), self.error.as_bytes(self.requested_bytes));
+        let name = &live.device.name;
+        let highest = &self.highest;
+        let (of, requested) = (highest.kind.name(), highest.error.as_bytes(highest.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
-        if self.reserved_bytes > 0 && live.kind.has_segments() {
-            let at_least = if live.complete || self.kind == PeakKind::Requested { "" } else { "at least " };
-            write!(f, ", {at_least}{} reserved", human_bytes(self.reserved_bytes))?;
+        if let Some(reserved) = highest.reserved_bytes.filter(|&bytes| bytes > 0) {
+            let at_least =
+                if live.complete || highest.kind == PeakKind::Requested { "" } else { "at least " };
+            write!(f, ", {at_least}{} reserved", human_bytes(reserved))?;
         }
-        writeln!(f, ", {}", self.format_when())?;
+        writeln!(f, ", {}", highest.format_when())?;
         if let Some(categories) = self.categories_text() {
             writeln!(f, "Made of {categories}")?;
         }
         for (place, row) in live.rows.iter().enumerate() {
-            let error = &row.errors.allocated_bytes;
+            let error = &row.allocated_error;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
-            let blocks = row.errors.count.as_counted(row.count, "block");
+            let blocks = row.count_error.as_counted(row.count, "block");
             writeln!(f, "\n{:>3}. {bytes}  {share}  {blocks}", place + 1)?;
             if row.stack.is_empty() {
                 writeln!(f, "{INDENT}{}", printable(&row.name))?;
@@ -284,9 +251,9 @@ impl AtPeak {
         let shown = live.rows.iter().map(|row| row.allocated_bytes).sum::<u64>();
         let more = live.rows_in_all - live.rows.len();
         if more > 0 {
-            let rest = match self.estimated {
+            let rest = match highest.estimated {
                 true => String::new(),
-                false => format!(", {}", human_bytes(self.requested_bytes.saturating_sub(shown))),
+                false => format!(", {}", human_bytes(highest.requested_bytes.saturating_sub(shown))),
             };
             writeln!(f, "\n… and {}{rest}", counted(more as u64, "more group"))?;
         }

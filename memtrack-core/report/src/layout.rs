@@ -1,7 +1,7 @@
 //! Limits on the stacks and names shown in textual reports. C++ function names can fill pages, so if a name does not
 //! fit, the parameters are omitted first, then the template arguments, and finally the middle of the name.
 
-use memtrack_model::units::shorten_middle;
+use memtrack_model::units::{self, shorten_middle};
 
 /// The maximum width of a report's text, and the number of frames to show per stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,24 +64,7 @@ const MAX_WRAP_WIDTH: usize = 120;
 /// unchanged if `width` is `None` or at least `MAX_WRAP_WIDTH`.
 pub(super) fn wrap(text: &str, width: Option<usize>) -> String {
     let Some(width) = width.filter(|&width| width < MAX_WRAP_WIDTH) else { return text.to_owned() };
-    let mut wrapped = String::with_capacity(text.len());
-    for line in text.lines() {
-        let mut length = 0;
-        for (place, word) in line.split(' ').enumerate() {
-            let letters = word.chars().count();
-            if place > 0 && length + 1 + letters > width {
-                wrapped.push_str("\n  ");
-                length = 2;
-            } else if place > 0 {
-                wrapped.push(' ');
-                length += 1;
-            }
-            wrapped.push_str(word);
-            length += letters;
-        }
-        wrapped.push('\n');
-    }
-    wrapped
+    text.lines().map(|line| units::wrap(line, width, 2) + "\n").collect()
 }
 
 /// Shortens a function's name to at most `room` characters.

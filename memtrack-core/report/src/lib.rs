@@ -36,4 +36,5 @@ pub mod processes;
 #[cfg(feature = "compare")]
 pub mod ranks;
 pub mod summary;
+pub mod terminal;
 pub mod top;

@@ -2,8 +2,9 @@
 //! peak. Programs print it after a run; the numbers are those of [`top`](crate::top) by phase.
 
 use crate::top::{By, TopOptions, TopReport, TopRow, top_with};
-use memtrack_blocks::peak::{Peak, PeakAnswer};
-use memtrack_model::answer::{ErrorAnswer, NameAnswer};
+use memtrack_blocks::estimate::Estimate;
+use memtrack_blocks::peak::Peak;
+use memtrack_model::answer::NameAnswer;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
@@ -19,20 +20,17 @@ pub struct PhaseReport {
     pub rows: Vec<TopRow>,
     /// The peak of the device's live bytes.
     pub peak: Peak,
-    /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
-    pub peak_phase_and_operator: Option<(String, String)>,
 }
 
 /// Adds up the memory of each phase on `device`.
 pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
     let options = TopOptions::new().limit(usize::MAX);
     let symbols = &mut Symbolizer::of(snapshot);
-    let TopReport { mut rows, peak, peak_phase_and_operator, .. } =
-        top_with(snapshot, symbols, By::Phase, device, &options);
+    let TopReport { mut rows, peak, .. } = top_with(snapshot, symbols, By::Phase, device, &options);
     // Sort in the order of a training step, not by size.
     let order = ["forward", "backward", "optimizer", "(no phase)"];
     rows.sort_by_key(|row| order.iter().position(|&phase| phase == row.name).unwrap_or(order.len()));
-    PhaseReport { rows, peak, peak_phase_and_operator }
+    PhaseReport { rows, peak }
 }
 
 impl PhaseReport {
@@ -41,36 +39,35 @@ impl PhaseReport {
         let row = |row: &TopRow| PhaseAnswer {
             phase: NameAnswer::from_text(&row.name).name,
             requested_bytes: row.allocated_bytes,
-            requested_bytes_error: row.errors.allocated_bytes.answer(),
+            requested_bytes_error: row.allocated_error,
             live_at_peak_bytes: row.live_at_peak_bytes,
-            live_at_peak_bytes_error: row.errors.live_at_peak_bytes.answer(),
+            live_at_peak_bytes_error: row.live_at_peak_error,
             count: row.count,
-            count_error: row.errors.count.answer(),
+            count_error: row.count_error,
             estimated: row.estimated,
             live_at_peak_estimated: row.live_estimated,
         };
-        let (phases, peak) =
-            (self.rows.iter().map(row).collect(), self.peak.answer(self.peak_phase_and_operator.as_ref()));
-        serde_json::to_value(PhasesAnswer { phases, peak }).unwrap_or_default()
+        serde_json::to_value(PhasesAnswer { phases: self.rows.iter().map(row).collect(), peak: &self.peak })
+            .unwrap_or_default()
     }
 }
 
 /// The memory that each phase requested and held.
 #[derive(Serialize)]
-struct PhasesAnswer {
+struct PhasesAnswer<'a> {
     phases: Vec<PhaseAnswer>,
-    peak: PeakAnswer,
+    peak: &'a Peak,
 }
 
 #[derive(Serialize)]
 struct PhaseAnswer {
     phase: Option<String>,
     requested_bytes: u64,
-    requested_bytes_error: Option<ErrorAnswer>,
+    requested_bytes_error: Estimate,
     live_at_peak_bytes: u64,
-    live_at_peak_bytes_error: Option<ErrorAnswer>,
+    live_at_peak_bytes_error: Estimate,
     count: u64,
-    count_error: Option<ErrorAnswer>,
+    count_error: Estimate,
     estimated: bool,
     live_at_peak_estimated: bool,
 }
@@ -79,16 +76,15 @@ impl fmt::Display for PhaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         for row in &self.rows {
-            let errors = &row.errors;
             writeln!(
                 f,
                 "{:width$}  {:>12} requested  {:>12} live at the peak  {:>10} blocks",
                 row.name,
-                errors.allocated_bytes.as_bytes(row.allocated_bytes),
-                errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes),
-                errors.count.as_count(row.count),
+                row.allocated_error.as_bytes(row.allocated_bytes),
+                row.live_at_peak_error.as_bytes(row.live_at_peak_bytes),
+                row.count_error.as_count(row.count),
             )?;
         }
-        writeln!(f, "{}", self.peak.format_line(self.peak_phase_and_operator.as_ref()))
+        writeln!(f, "{}", self.peak.format_line())
     }
 }

@@ -1,11 +1,12 @@
-//! Tracker statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Both
-//! directions go through [`memtrack_formats::pickle`], which executes nothing.
+//! Tracker statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Reading goes
+//! through [`memtrack_formats::document`], which executes nothing.
 
 use super::stats_input;
 use super::{AllocatedPeak, Folded, Sample, StatsError, TrackerStats};
 use memtrack_file::ReplacingFile;
-use memtrack_formats::Compression;
-use memtrack_formats::pickle::{DictId, Document, Limits, Span, Value, Writer};
+use memtrack_formats::document::Value;
+use memtrack_formats::pickle::Writer;
+use memtrack_model::text::decode_lossy;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,21 +29,41 @@ impl TrackerStats {
     /// # Errors
     /// Fails when the file cannot be read, is not a pickle of plain data, or contains other data.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
-        let file = File::open(path)?;
-        let bytes = file.metadata()?.len();
-        Self::read(file, |compression| match compression {
-            Compression::None => Limits::for_input(bytes),
-            _ => Limits::for_input(bytes.saturating_mul(stats_input::MAX_COMPRESSION_RATIO)),
-        })
+        Self::load_from(File::open(path)?)
     }
 
-    /// Reads the same files as [`TrackerStats::load`], but from any reader. The values read are limited to 256 MiB of
-    /// memory, because the length is not known in advance.
+    /// Reads the same files as [`TrackerStats::load`], but from any reader. The memory that the values take is limited in
+    /// proportion to the bytes that `reader` returns.
     ///
     /// # Errors
     /// Fails when [`TrackerStats::load`] would.
     pub fn load_from(reader: impl Read) -> Result<Self, StatsError> {
-        Self::read(reader, |_| Limits::default())
+        let document = stats_input::read_pickle(reader)?;
+        let root = document.root();
+        if root.as_entries().is_none() {
+            let found = root.type_name();
+            return Err(StatsError::Shape(format!("the pickle holds {found}, not a tracker's statistics")));
+        }
+        let mut reader = StatsReader { root, operators: HashMap::new() };
+        let mut stats = Self {
+            memories_allocated: reader.read_series("memories_allocated")?,
+            memories_active: reader.read_series("memories_active")?,
+            memories_reserved: reader.read_series("memories_reserved")?,
+            markers: reader.read_markers()?,
+            earlier_markers: reader.read_earlier_markers()?,
+            peak: reader.read_peak()?,
+            num_alloc_retries: reader.read_count("num_alloc_retries")?,
+            op_index: 0,
+            folded: Folded::default(),
+        };
+        if root.get(FOLDED_KEY).is_some() {
+            stats.folded.operators = reader.read_count(FOLDED_KEY)?;
+        }
+        stats.op_index = match root.get("op_index") {
+            Some(_) => reader.read_count("op_index")?,
+            None => stats.memories_allocated.len() as u64,
+        };
+        Ok(stats)
     }
 
     /// Saves the statistics so that PyTorch's `MemoryTracker.load` can read them. An existing file at `path` is
@@ -100,34 +121,6 @@ impl TrackerStats {
         })?;
         writer.finish()
     }
-
-    fn read(reader: impl Read, limits: impl FnOnce(Compression) -> Limits) -> Result<Self, StatsError> {
-        let document = stats_input::read_pickle(reader, limits)?;
-        let Value::Dict(root) = document.root else {
-            let found = document.type_name(document.root);
-            return Err(StatsError::Shape(format!("the pickle holds {found}, not a tracker's statistics")));
-        };
-        let mut reader = StatsReader { document: &document, root, operators: HashMap::new() };
-        let mut stats = Self {
-            memories_allocated: reader.read_series("memories_allocated")?,
-            memories_active: reader.read_series("memories_active")?,
-            memories_reserved: reader.read_series("memories_reserved")?,
-            markers: reader.read_markers()?,
-            earlier_markers: reader.read_earlier_markers()?,
-            peak: reader.read_peak()?,
-            num_alloc_retries: reader.read_count("num_alloc_retries")?,
-            op_index: 0,
-            folded: Folded::default(),
-        };
-        if document.get(root, FOLDED_KEY).is_some() {
-            stats.folded.operators = reader.read_count(FOLDED_KEY)?;
-        }
-        stats.op_index = match document.get(root, "op_index") {
-            Some(_) => reader.read_count("op_index")?,
-            None => stats.memories_allocated.len() as u64,
-        };
-        Ok(stats)
-    }
 }
 
 /// Writes a series as a `defaultdict` without a factory, which maps each index to its operator and MiB.
@@ -162,80 +155,64 @@ fn saturate_to_i64(count: u64) -> i64 {
 
 /// A converter from a pickle to statistics.
 struct StatsReader<'a> {
-    document: &'a Document,
-    root: DictId,
-    /// Operator names by their position in the pickle. They are shared, because the three series refer to the same
-    /// strings.
-    operators: HashMap<Span, Arc<str>>,
+    root: Value<'a>,
+    /// Operator names by their bytes in the pickle. They are shared, because the three series refer to the same strings.
+    operators: HashMap<&'a [u8], Arc<str>>,
 }
 
-impl StatsReader<'_> {
-    /// Returns the value under a key that must be present.
-    fn required(&self, key: &str) -> Result<Value, StatsError> {
-        let value = self.document.get(self.root, key);
-        value.ok_or_else(|| StatsError::Shape(format!("the key {key:?} is missing")))
-    }
+/// Creates the error for a value of the wrong type.
+fn wrong_type_error(place: &str, expected: &str, found: Value<'_>) -> StatsError {
+    StatsError::Shape(format!("{place} holds {} instead of {expected}", found.type_name()))
+}
 
-    /// Creates the error for a value of the wrong type.
-    fn wrong_type_error(&self, place: &str, expected: &str, found: Value) -> StatsError {
-        let found = self.document.type_name(found);
-        StatsError::Shape(format!("{place} holds {found} instead of {expected}"))
+fn as_count(value: Value<'_>) -> Option<u64> {
+    value.as_i64().and_then(|number| u64::try_from(number).ok())
+}
+
+impl<'a> StatsReader<'a> {
+    /// Returns the value under a key that must be present.
+    fn required(&self, key: &str) -> Result<Value<'a>, StatsError> {
+        self.root.get(key).ok_or_else(|| StatsError::Shape(format!("the key {key:?} is missing")))
     }
 
     /// Returns the entries of the dictionary under a key.
-    fn entries(&self, key: &str) -> Result<&[(Value, Value)], StatsError> {
-        match self.required(key)? {
-            Value::Dict(id) => Ok(&self.document.dict(id).entries),
-            other => Err(self.wrong_type_error(key, "a dictionary", other)),
-        }
+    fn entries(&self, key: &str) -> Result<Vec<(Value<'a>, Value<'a>)>, StatsError> {
+        let value = self.required(key)?;
+        value.as_entries().ok_or_else(|| wrong_type_error(key, "a dictionary", value))
     }
 
     /// Reads the count under a key.
     fn read_count(&self, key: &str) -> Result<u64, StatsError> {
         let value = self.required(key)?;
-        self.as_count(value).ok_or_else(|| self.wrong_type_error(key, "a count", value))
-    }
-
-    fn as_count(&self, value: Value) -> Option<u64> {
-        self.document.as_i64(value).and_then(|number| u64::try_from(number).ok())
+        as_count(value).ok_or_else(|| wrong_type_error(key, "a count", value))
     }
 
     /// Reads a series. Its records may be in any order, and a later record replaces an earlier one with the same index,
     /// but no index between 0 and the last may be missing.
     fn read_series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
-        let entries = self.entries(key)?.to_vec();
+        let entries = self.entries(key)?;
         let mut series: Vec<Option<Sample>> = Vec::with_capacity(entries.len());
         let count = entries.len();
         for (index, record) in entries {
-            let place = || {
-                format!(
-                    "{key}[{}]",
-                    self.document.as_i64(index).map_or("?".to_owned(), |index| index.to_string())
-                )
-            };
-            let row = self
-                .as_count(index)
-                .ok_or_else(|| self.wrong_type_error(&format!("a key of {key}"), "an index", index))?;
+            let place =
+                || format!("{key}[{}]", index.as_i64().map_or("?".to_owned(), |index| index.to_string()));
+            let row = as_count(index)
+                .ok_or_else(|| wrong_type_error(&format!("a key of {key}"), "an index", index))?;
             // With `count` entries, a higher index means that there is a gap.
             let row = usize::try_from(row).ok().filter(|&row| row < count);
             let row = row.ok_or_else(|| {
                 StatsError::Shape(format!("{key} has gaps: there are {count} records, but also {}", place()))
             })?;
-            let (name, mib) = match record {
-                Value::Tuple(id) => match self.document.tuple(id) {
-                    &[name, mib] => (name, mib),
-                    _ => return Err(self.wrong_type_error(&place(), "a pair of operator and MiB", record)),
-                },
-                _ => return Err(self.wrong_type_error(&place(), "a pair of operator and MiB", record)),
+            let Some(&[name, mib]) = record.as_tuple().as_deref() else {
+                return Err(wrong_type_error(&place(), "a pair of operator and MiB", record));
             };
-            let Value::Str(span) = name else {
-                return Err(self.wrong_type_error(&place(), "the operator's name", name));
+            let Some(bytes) = name.as_str_bytes() else {
+                return Err(wrong_type_error(&place(), "the operator's name", name));
             };
-            let Some(mib) = self.document.as_f64(mib) else {
-                return Err(self.wrong_type_error(&place(), "a number of MiB", mib));
+            let Some(mib) = mib.as_f64() else {
+                return Err(wrong_type_error(&place(), "a number of MiB", mib));
             };
-            let document = self.document;
-            let operator = self.operators.entry(span).or_insert_with(|| document.text(span).into()).clone();
+            let operator = self.operators.entry(bytes).or_insert_with(|| decode_lossy(bytes).into()).clone();
             if series.len() <= row {
                 series.resize(row + 1, None);
             }
@@ -247,22 +224,20 @@ impl StatsReader<'_> {
 
     /// Reads the earlier positions of markers, which PyTorch's files do not contain.
     fn read_earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
-        let entries = match self.document.get(self.root, EARLIER_MARKERS_KEY) {
-            None => return Ok(Vec::new()),
-            Some(Value::List(id)) => self.document.list(id),
-            Some(other) => return Err(self.wrong_type_error(EARLIER_MARKERS_KEY, "a list", other)),
-        };
-        let mut names: HashMap<Span, Arc<str>> = HashMap::new();
+        let Some(value) = self.root.get(EARLIER_MARKERS_KEY) else { return Ok(Vec::new()) };
+        let entries =
+            value.as_list().ok_or_else(|| wrong_type_error(EARLIER_MARKERS_KEY, "a list", value))?;
+        let mut names: HashMap<&[u8], Arc<str>> = HashMap::new();
         let mut earlier = Vec::with_capacity(entries.len());
-        for &entry in entries {
-            let pair = match entry {
-                Value::Tuple(id) => self.document.tuple(id),
-                _ => &[],
+        for entry in entries {
+            let read = || {
+                let &[name, index] = entry.as_tuple()?.as_slice() else { return None };
+                Some((name.as_str_bytes()?, as_count(index)?))
             };
-            let wrong = || self.wrong_type_error(EARLIER_MARKERS_KEY, "pairs of a name and an index", entry);
-            let &[Value::Str(name), index] = pair else { return Err(wrong()) };
-            let index = self.as_count(index).ok_or_else(wrong)?;
-            let shared = names.entry(name).or_insert_with(|| self.document.text(name).into());
+            let (name, index) = read().ok_or_else(|| {
+                wrong_type_error(EARLIER_MARKERS_KEY, "pairs of a name and an index", entry)
+            })?;
+            let shared = names.entry(name).or_insert_with(|| decode_lossy(name).into());
             earlier.push((Arc::clone(shared), index));
         }
         Ok(earlier)
@@ -270,38 +245,25 @@ impl StatsReader<'_> {
 
     /// Reads the peak, which PyTorch's files do not contain.
     fn read_peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
-        let Some(value) = self.document.get(self.root, PEAK_KEY) else { return Ok(None) };
-        let fields = match value {
-            Value::Tuple(id) => self.document.tuple(id),
-            _ => &[],
+        let Some(value) = self.root.get(PEAK_KEY) else { return Ok(None) };
+        let read = || {
+            let &[least, most, index, is_inside] = value.as_tuple()?.as_slice() else { return None };
+            let index = if index.is_none() { None } else { Some(as_count(index)?) };
+            Some(AllocatedPeak::new(least.as_f64()?, most.as_f64()?, index, is_inside.as_bool()?))
         };
-        let read = || match *fields {
-            [least, most, index, Value::Bool(is_inside)] => {
-                let index = match index {
-                    Value::None => None,
-                    index => Some(self.as_count(index)?),
-                };
-                let (least, most) = (self.document.as_f64(least)?, self.document.as_f64(most)?);
-                Some(AllocatedPeak::new(least, most, index, is_inside))
-            }
-            _ => None,
-        };
-        read()
-            .map(Some)
-            .ok_or_else(|| self.wrong_type_error(PEAK_KEY, "two numbers, an index and a bool", value))
+        read().map(Some).ok_or_else(|| wrong_type_error(PEAK_KEY, "two numbers, an index and a bool", value))
     }
 
     /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position but takes its last value.
     fn read_markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
         let mut markers: Vec<(String, u64)> = Vec::new();
         let mut rows = HashMap::new();
-        for &(name, index) in self.entries("markers")? {
-            let Value::Str(span) = name else {
-                return Err(self.wrong_type_error("a key of markers", "a name", name));
+        for (name, index) in self.entries("markers")? {
+            let Some(name) = name.to_text() else {
+                return Err(wrong_type_error("a key of markers", "a name", name));
             };
-            let name = self.document.text(span);
-            let Some(index) = self.as_count(index) else {
-                return Err(self.wrong_type_error(&format!("the marker {name:?}"), "an index", index));
+            let Some(index) = as_count(index) else {
+                return Err(wrong_type_error(&format!("the marker {name:?}"), "an index", index));
             };
             match rows.get(&name) {
                 Some(&row) => {

@@ -2,20 +2,14 @@
 //! kind and the commands that read it.
 
 use super::StatsError;
-use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
-use memtrack_formats::{Compression, CountingReader, InputState, unpack};
+use memtrack_formats::document::{self, Document};
+use memtrack_formats::{CountingReader, InputState, unpack};
 use std::io::{Cursor, Read};
 
-/// The highest ratio of unpacked to stored size that the limits allow for.
-pub(super) const MAX_COMPRESSION_RATIO: u64 = 8;
-
-/// Reads the pickle within the limits that apply to its compression.
-pub(super) fn read_pickle(
-    reader: impl Read,
-    limits: impl FnOnce(Compression) -> Limits,
-) -> Result<Document, StatsError> {
+/// Reads the pickle.
+pub(super) fn read_pickle(reader: impl Read) -> Result<Document, StatsError> {
     let stored = InputState::default();
-    let (mut reader, compression) = unpack(CountingReader { inner: reader, count: &stored })?;
+    let (mut reader, _) = unpack(CountingReader { inner: reader, count: &stored })?;
     let mut head = Vec::with_capacity(8);
     reader.by_ref().take(8).read_to_end(&mut head)?;
     let other = match head[..] {
@@ -33,10 +27,8 @@ pub(super) fn read_pickle(
         return Err(StatsError::Shape(other.into()));
     }
     let reader = Cursor::new(head).chain(reader);
-    let document = load(reader, &[Global::DefaultDict, Global::Int], limits(compression))?;
-    if let Value::Dict(root) = document.root
-        && ["segments", "device_traces"].iter().any(|key| document.get(root, key).is_some())
-    {
+    let document = document::load(reader, &stored)?;
+    if ["segments", "device_traces"].iter().any(|key| document.root().get(key).is_some()) {
         let snapshot =
             "this is a memory snapshot, not a tracker's statistics; use `memtrack summary`, `peak` or `top`";
         return Err(StatsError::Shape(snapshot.into()));

@@ -117,16 +117,16 @@ fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
 /// Compares pool memory with the pool's statistics.
 fn pooled(table: &mut Table, stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
     reset_pool_peaks(0)?;
-    let before = pool_statistics(0)?.used.current_bytes;
+    let before = pool_statistics(0)?.used_bytes;
     let buffers: Vec<CudaSlice<u8>> =
         SIZES.iter().map(|&size| stream.alloc_zeros(size)).collect::<Result<_, _>>()?;
     stream.synchronize()?;
     let pool = pool_statistics(0)?;
-    table.row("cuMemAllocAsync, beside the pool's used", live(), pool.used.current_bytes - before);
-    table.row("cuMemAllocAsync, beside the pool's reserved", live(), pool.reserved.current_bytes);
+    table.row("cuMemAllocAsync, beside the pool's used", live(), pool.used_bytes - before);
+    table.row("cuMemAllocAsync, beside the pool's reserved", live(), pool.reserved_bytes);
     drop(buffers);
     stream.synchronize()?;
-    table.exact("after all frees, the pool's used", live(), pool_statistics(0)?.used.current_bytes - before);
+    table.exact("after all frees, the pool's used", live(), pool_statistics(0)?.used_bytes - before);
     Ok(())
 }
 

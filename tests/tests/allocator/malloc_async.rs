@@ -36,10 +36,10 @@ fn handles_of_destroyed_streams() {
     drop((stream, other));
     backend.caching_allocator_delete(freed).unwrap();
     backend.caching_allocator_delete(shared).unwrap();
-    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 3 * MIB);
+    assert_eq!(pool_statistics(0).unwrap().used_bytes, 3 * MIB);
     let _ = kept;
     drop(backend);
-    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 0);
+    assert_eq!(pool_statistics(0).unwrap().used_bytes, 0);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn statistics() {
             ("reserved_bytes.all.peak", 2 * CHUNK as i64),
         ]
     );
-    assert_eq!((pool.used.current_bytes, pool.used.peak_bytes), (3 * MIB, 43 * MIB));
+    assert_eq!((pool.used_bytes, pool.used_peak_bytes), (3 * MIB, 43 * MIB));
     let summary = backend.memory_summary(DEVICE, true).unwrap();
     assert!(
         summary.contains("| Allocated memory      |   3072 KiB |  44032 KiB |      0 B   |      0 B   |"),
@@ -98,7 +98,7 @@ fn statistics() {
     assert_eq!(backend.mem_get_info(DEVICE).unwrap().free_bytes, TOTAL - CHUNK);
     let _ = kept;
     drop(backend);
-    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 0, "dropping the backend frees live blocks");
+    assert_eq!(pool_statistics(0).unwrap().used_bytes, 0, "dropping the backend frees live blocks");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The allocator's snapshot equals PyTorch's snapshot of the same run: the same contents under the same keys.
 
 use flate2::read::GzDecoder;
-use memtrack_core::__pickle::{self as pickle, Document, Limits, Value as Pickled};
+use memtrack_core::__pickle::{self as pickle, InputState, Value as Pickled};
 use memtrack_core::allocator::workload::{Workload, record};
 use memtrack_core::allocator::{
     Backend, CachingAllocator, Context, HistoryOptions, MemPoolOptions, Settings, SimulatedMemory,
@@ -65,87 +65,79 @@ fn the_dumped_snapshot_has_pytorchs_structure() {
 /// For each kind of dictionary, its keys in order, with the types of their values.
 type Shapes = BTreeMap<String, BTreeSet<String>>;
 
+/// Returns the type of a value. A tuple has the types of its items.
+fn kind(value: Pickled<'_>) -> String {
+    match value.as_tuple() {
+        Some(items) => format!("({})", items.into_iter().map(kind).collect::<Vec<_>>().join(", ")),
+        None => value.type_name().to_owned(),
+    }
+}
+
+fn get<'a>(value: Pickled<'a>, key: &str) -> Pickled<'a> {
+    value.get(key).unwrap_or_else(|| panic!("there is no {key} in {}", value.type_name()))
+}
+
+fn items(value: Pickled<'_>) -> Vec<Pickled<'_>> {
+    value.as_list().unwrap_or_else(|| panic!("{} is no list", value.type_name()))
+}
+
 struct Walk<'a> {
-    document: &'a Document,
+    root: Pickled<'a>,
     shapes: Shapes,
 }
 
 impl Walk<'_> {
-    fn kind(&self, value: Pickled) -> String {
-        match value {
-            Pickled::Tuple(id) => {
-                let items: Vec<_> = self.document.tuple(id).iter().map(|item| self.kind(*item)).collect();
-                format!("({})", items.join(", "))
-            }
-            other => self.document.type_name(other).to_owned(),
-        }
-    }
-
     /// Adds a dictionary's shape to the shapes of its kind.
-    fn add(&mut self, what: &str, value: Pickled) {
-        let Pickled::Dict(id) = value else { panic!("{what} is {}", self.document.type_name(value)) };
-        let entries = self.document.dict(id).entries.iter().map(|&(key, value)| {
-            let Pickled::Str(key) = key else { panic!("{what} has a key that is no string") };
-            format!("{}: {}", self.document.text(key), self.kind(value))
+    fn add(&mut self, what: &str, value: Pickled<'_>) {
+        let entries = value.as_entries().unwrap_or_else(|| panic!("{what} is {}", value.type_name()));
+        let entries = entries.into_iter().map(|(key, value)| {
+            let key = key.to_text().unwrap_or_else(|| panic!("{what} has a key that is no string"));
+            format!("{key}: {}", kind(value))
         });
         let shape = entries.collect::<Vec<_>>().join(", ");
         self.shapes.entry(what.to_owned()).or_default().insert(shape);
     }
 
-    fn get(&self, value: Pickled, key: &str) -> Pickled {
-        let Pickled::Dict(id) = value else {
-            panic!("{key} is expected in {}", self.document.type_name(value))
-        };
-        self.document.get(id, key).unwrap_or_else(|| panic!("there is no {key}"))
-    }
-
-    fn items(&self, value: Pickled) -> Vec<Pickled> {
-        let Pickled::List(id) = value else { panic!("{} is no list", self.document.type_name(value)) };
-        self.document.list(id).to_vec()
-    }
-
     /// Adds the shapes of a dictionary's frames. Returns `none` without the key `frames`, `empty` for an empty list, else `some`.
-    fn frames(&mut self, of: Pickled) -> &'static str {
-        let Pickled::Dict(id) = of else { panic!("frames are expected in a dictionary") };
-        let Some(frames) = self.document.get(id, "frames") else { return "none" };
-        let frames = self.items(frames);
+    fn frames(&mut self, of: Pickled<'_>) -> &'static str {
+        let Some(frames) = of.get("frames") else { return "none" };
+        let frames = items(frames);
         frames.iter().for_each(|frame| self.add("frame", *frame));
         if frames.is_empty() { "empty" } else { "some" }
     }
 
     fn all(mut self) -> Shapes {
-        let root = self.document.root;
+        let root = self.root;
         self.add("root", root);
-        let settings = self.get(root, "allocator_settings");
+        let settings = get(root, "allocator_settings");
         self.add("settings", settings);
-        self.add("divisions", self.get(settings, "roundup_power2_divisions"));
-        for segment in self.items(self.get(root, "segments")) {
+        self.add("divisions", get(settings, "roundup_power2_divisions"));
+        for segment in items(get(root, "segments")) {
             let frames = self.frames(segment);
             self.add(&format!("segment, {frames} frames"), segment);
-            for block in self.items(self.get(segment, "blocks")) {
+            for block in items(get(segment, "blocks")) {
                 self.frames(block);
                 self.add("block", block);
             }
         }
-        let traces = self.items(self.get(root, "device_traces"));
-        let events: Vec<_> = traces.into_iter().flat_map(|trace| self.items(trace)).collect();
+        let traces = items(get(root, "device_traces"));
+        let events: Vec<_> = traces.into_iter().flat_map(|trace| items(trace)).collect();
         for event in events {
-            let Pickled::Str(action) = self.get(event, "action") else { panic!("an action is a string") };
-            let action = self.document.text(action);
+            let action = get(event, "action").to_text().expect("an action is a string");
             // If frames were requested, an event's list may still be empty; only the presence of the key shows the request.
             let frames = if self.frames(event) == "none" { "without" } else { "with" };
             self.add(&format!("{action} {frames} frames"), event);
         }
         for key in ["external_annotations", "host_segments", "host_traces"] {
-            self.items(self.get(root, key));
+            items(get(root, key));
         }
         self.shapes
     }
 }
 
 fn shapes(path: &Path) -> Shapes {
-    let document = pickle::load(File::open(path).unwrap(), &[], Limits::default()).unwrap();
-    Walk { document: &document, shapes: Shapes::new() }.all()
+    let document = pickle::load(File::open(path).unwrap(), &InputState::default()).unwrap();
+    Walk { root: document.root(), shapes: Shapes::new() }.all()
 }
 
 /// Runs every operation that leaves an event, and dumps a snapshot.

@@ -26,10 +26,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     ("memtrack-cli/preload/src/jemalloc", "find mod sizes", "functions of jemalloc, tables by address"),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
-    ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
-    ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),
-    ("memtrack-core/allocator/src/backend/pluggable", "answers mod", "the functions of another library"),
-    ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory device_buffer", "calls to the driver"),
+    ("memtrack-core/allocator/src/api", "device_buffer", "calls to the driver"),
+    ("memtrack-core/allocator/src/backend", "pluggable", "the functions of another library"),
+    ("memtrack-core/allocator/src/backend/malloc_async", "device", "calls to the driver"),
+    ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory", "calls to the driver"),
     (
         "memtrack-core/cuda/src/hook",
         "absent driver entry mod table watch",
@@ -40,15 +40,14 @@ const FILES: &[(&str, &str, &str)] = &[
         "arrays contexts host ipc memory mod physical pools procedures",
         "the driver's C functions",
     ),
-    (
-        "memtrack-core/cuda/src/run",
-        "census heap limits mod unhooked",
-        "C strings, exit handlers, system calls",
-    ),
+    ("memtrack-core/cuda/src", "run", "system calls"),
+    ("memtrack-core/report/src", "terminal", "system calls"),
+    ("memtrack-core/run/src", "census heap lib limits", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
-    ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
-    ("memtrack-core/recorder/src", "guarded_file message signals terminal", "system calls"),
+    ("memtrack-core/recorder/src/allocator", "mod", "`GlobalAlloc`"),
+    ("memtrack-core/recorder/src", "clock environment", "the processor's counter, the auxiliary vector"),
+    ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",
@@ -60,12 +59,12 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (
         "memtrack-core/recorder/src/host",
-        "counting cpu_time live_filter mod reserve resident transferred",
-        "`GlobalAlloc`, and tables that are read without a lock",
+        "counting cpu_time live_filter mod reserve transferred",
+        "tables that are read without a lock",
     ),
     (
         "memtrack-core/recorder/src/events",
-        "barrier binaries chunk clock collect current_thread exit fork hooks inherit ring same_memory scope_sums \
+        "barrier binaries chunk collect current_thread exclusive exit fork hooks inherit resident ring same_memory scope_sums \
          stream_file stream_thread streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
     ),

@@ -124,10 +124,14 @@ fn a_program_that_follows_the_advice_has_the_predicted_peak() {
     for (kind, operator, module, mib, follows) in changes {
         let named = |finding: &&Finding| finding.operator.as_deref() == Some(operator);
         let finding = first_advice.findings.iter().find(named).unwrap_or_else(|| panic!("{first_advice}"));
-        assert_eq!((finding.kind, finding.bytes, finding.pieces), (kind, mib * MIB, 1), "{first_advice}");
+        assert_eq!(
+            (finding.kind, finding.allocated_bytes, finding.count),
+            (kind, mib * MIB, 1),
+            "{first_advice}"
+        );
         assert_eq!(finding.module.as_deref(), module);
         let changed = advice(&program(follows));
-        assert_eq!(changed.peak_bytes, finding.peak_bytes, "{operator}: {changed}");
+        assert_eq!(changed.peak_bytes, finding.new_peak_bytes, "{operator}: {changed}");
         assert_eq!(
             first_advice.peak_bytes - changed.peak_bytes,
             finding.saves_bytes,
@@ -137,14 +141,14 @@ fn a_program_that_follows_the_advice_has_the_predicted_peak() {
     // The prediction for all findings is the effect of following all of them, not the sum of their savings.
     let free = advice(&program(Follows { early: true, late: true, idle: false }));
     assert_eq!(
-        (free.peak_bytes, first_advice.without_more_work.findings),
-        (first_advice.without_more_work.peak_bytes, 2),
+        (free.peak_bytes, first_advice.together.without_more_work.findings),
+        (first_advice.together.without_more_work.new_peak_bytes, 2),
         "{free}"
     );
     let all = advice(&program(Follows { early: true, late: true, idle: true }));
     assert_eq!(
-        (all.peak_bytes, first_advice.all_findings.findings),
-        (first_advice.all_findings.peak_bytes, 3),
+        (all.peak_bytes, first_advice.together.all.findings),
+        (first_advice.together.all.new_peak_bytes, 3),
         "{all}"
     );
     assert_eq!(all.peak_bytes, (64 + 1 + 128) * MIB);
@@ -162,8 +166,8 @@ fn a_program_that_follows_the_advice_has_the_predicted_peak() {
         for (row, finding) in findings.iter().zip(&first_advice.findings) {
             assert_eq!(row["kind"], finding.kind.name());
             assert_eq!(row["saves_bytes"], finding.saves_bytes);
-            assert_eq!(row["new_peak_bytes"], finding.peak_bytes);
-            assert_eq!(row["sentence"], first_advice.sentence(finding));
+            assert_eq!(row["new_peak_bytes"], finding.new_peak_bytes);
+            assert_eq!(row["sentence"], finding.sentence);
         }
         assert_eq!(report["together"]["all"]["new_peak_bytes"], all.peak_bytes);
         let text = String::from_utf8(run(&file, &["-n", "1", "--wide"]).stdout).unwrap();

@@ -27,7 +27,7 @@ fn the_page_has_the_categories_in_the_same_order_and_colours() {
         .iter()
         .map(|category| {
             let [red, green, blue] = category.colour();
-            (category.label().to_owned(), format!("#{red:02x}{green:02x}{blue:02x}"))
+            (category.name().to_ascii_lowercase(), format!("#{red:02x}{green:02x}{blue:02x}"))
         })
         .collect();
     assert_eq!(page_categories(), known);

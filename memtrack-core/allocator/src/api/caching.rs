@@ -1,22 +1,70 @@
-//! The caching allocator for all devices: its locks and public methods.
+//! The caching allocator for all devices: its locks, its callbacks and its public methods.
 
-use crate::api::error::AllocatorError;
-use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
-use crate::api::oom_rejection::RejectionObserver;
-use crate::memory::device_memory::DeviceMemory;
+use crate::error::{AllocatorError, OomRejection, OutOfMemoryError};
+use crate::memory::DeviceMemory;
 use crate::memory::simulated::SimulatedMemory;
+use crate::recorder;
 use crate::settings::{AllocatorBackend, AllocatorSettings, Settings};
-use crate::state::caller::{self, Caller};
 use crate::state::device::Device;
 use crate::steps::malloc::Allocation;
-use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::event::{DeviceId, StreamId};
+use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A callback for failed allocations.
-pub(crate) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
+type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
+
+/// A callback for rejected requests.
+type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
+
+/// A callback that frees memory and returns whether it freed any.
+type Callback = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// An allocator's callbacks.
+#[derive(Default)]
+struct FreeMemoryCallbacks {
+    has_callbacks: AtomicBool,
+    callbacks: Mutex<Vec<Callback>>,
+}
+
+impl fmt::Debug for FreeMemoryCallbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FreeMemoryCallbacks").field("count", &lock(&self.callbacks).len()).finish()
+    }
+}
+
+thread_local! {
+    /// Whether the callbacks are running on this thread. If they are, the thread's own allocations do not
+    /// call them again.
+    static IN_CALLBACKS: Cell<bool> = const { Cell::new(false) };
+}
+
+impl FreeMemoryCallbacks {
+    /// Returns whether the callbacks need to be called: at least one exists, and they are not already running
+    /// on this thread.
+    #[inline]
+    fn should_call(&self) -> bool {
+        self.has_callbacks.load(Ordering::Relaxed) && !IN_CALLBACKS.get()
+    }
+
+    /// Calls all callbacks.
+    fn call_all(&self) {
+        struct InCallbacks;
+        impl Drop for InCallbacks {
+            fn drop(&mut self) {
+                IN_CALLBACKS.set(false);
+            }
+        }
+        let callbacks = lock(&self.callbacks).clone();
+        IN_CALLBACKS.set(true);
+        let _in_callbacks = InCallbacks;
+        for callback in callbacks {
+            callback();
+        }
+    }
+}
 
 /// PyTorch's caching allocator for all devices of a process. Clones share one allocator.
 ///
@@ -29,8 +77,8 @@ pub(crate) struct SharedState<M: DeviceMemory> {
     devices: Box<[Mutex<Device<M>>]>,
     settings: Mutex<Settings>,
     observers: Mutex<Vec<Observer>>,
-    pub(crate) rejection_observers: Mutex<Vec<RejectionObserver>>,
-    pub(crate) free_memory_callbacks: FreeMemoryCallbacks,
+    rejection_observers: Mutex<Vec<RejectionObserver>>,
+    free_memory_callbacks: FreeMemoryCallbacks,
     pub(crate) pools_created: AtomicU64,
     pub(crate) captures_created: AtomicU64,
 }
@@ -121,10 +169,6 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         lock(&self.shared.settings)
     }
 
-    pub(crate) fn lock_observers(&self) -> MutexGuard<'_, Vec<Observer>> {
-        lock(&self.shared.observers)
-    }
-
     /// Allocates a block of at least `size` bytes for work on `stream`. A request for 0 bytes allocates nothing
     /// and returns the address 0, which may be passed to [`Self::free`].
     ///
@@ -152,7 +196,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         if self.shared.free_memory_callbacks.should_call() {
             locked = self.request_memory(locked, size, stream)?;
         }
-        let context = Caller::capture_allocation(&locked.history);
+        let context = locked.history.capture_allocation();
         let allocation = locked.malloc(size, stream, context);
         let reports = locked.reports;
         drop(locked);
@@ -167,10 +211,10 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     #[cold]
     fn notify_observers(&self, error: &OutOfMemoryError, reports: bool) {
         if reports {
-            caller::report_oom(error);
+            recorder::report_oom(error);
         }
         // Hold no lock here, because an observer may attach another observer or take a snapshot.
-        let observers = self.lock_observers().clone();
+        let observers = lock(&self.shared.observers).clone();
         for observer in observers {
             observer(error);
         }
@@ -188,7 +232,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         for device in &self.shared.devices {
             let mut device = lock(device);
-            let context = Caller::capture_free(&device.history);
+            let context = device.history.capture_free();
             if device.free(address, context)? {
                 return Ok(());
             }
@@ -238,6 +282,52 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         &self,
         observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,
     ) {
-        self.lock_observers().push(Arc::new(observer));
+        lock(&self.shared.observers).push(Arc::new(observer));
+    }
+
+    /// Attaches an observer that is called each time `throw_on_cudamalloc_oom` causes a request to be rejected.
+    /// No lock is held during the call.
+    pub fn attach_oom_rejection_observer(&self, observer: impl Fn(&OomRejection) + Send + Sync + 'static) {
+        lock(&self.shared.rejection_observers).push(Arc::new(observer));
+    }
+
+    #[cold]
+    fn report_rejection(&self, rejection: &OomRejection) {
+        let observers = lock(&self.shared.rejection_observers).clone();
+        for observer in observers {
+            observer(rejection);
+        }
+    }
+
+    /// Adds a callback that is called to free memory whenever the cache has no block for a request, before memory is
+    /// allocated from the device. A client with its own cache can empty that cache in the callback. The allocator then
+    /// searches its own cache again. As in PyTorch, the callback returns whether it freed anything, but the allocator
+    /// ignores this result. All callbacks are called in the order in which they were added, and no lock is held during
+    /// the calls. This is PyTorch's `FreeMemoryCallback`.
+    pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
+        let callbacks = &self.shared.free_memory_callbacks;
+        lock(&callbacks.callbacks).push(Arc::new(callback));
+        callbacks.has_callbacks.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls the callbacks if the cache has no block for a request. The device is unlocked while they run.
+    #[cold]
+    fn request_memory<'a>(
+        &'a self,
+        mut device: MutexGuard<'a, Device<M>>,
+        requested: u64,
+        stream: StreamId,
+    ) -> Result<MutexGuard<'a, Device<M>>, AllocatorError> {
+        let context = device.history.capture_allocation();
+        let request = device.prepare_request(requested, stream, context)?;
+        if device.find_cached(&request).is_some() {
+            return Ok(device);
+        }
+        let id = device.id;
+        drop(device);
+        // Ignore what the callbacks return: the caller searches the cache again in any case, because another thread may
+        // have freed memory.
+        self.shared.free_memory_callbacks.call_all();
+        self.lock_device(id)
     }
 }

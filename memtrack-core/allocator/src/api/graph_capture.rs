@@ -10,9 +10,8 @@
 //! capture.
 
 use crate::api::caching::CachingAllocator;
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
 use crate::state::private_pools::RouteFilter;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::MempoolId;
@@ -70,7 +69,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Fails when there is no such device or the device fails.
     pub fn empty_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
         let mut device = self.lock_device(device)?;
-        let context = Caller::capture_free(&device.history);
+        let context = device.history.capture_free();
         device.release_cached(Some(pool), context)
     }
 

@@ -1,9 +1,8 @@
 //! `torch.cuda.MemPool`: memory that is kept separate from the default pool.
 
 use crate::api::caching::CachingAllocator;
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
 use crate::state::pools::PoolAllocator;
 use crate::state::private_pools::RouteFilter;
 use memtrack_model::event::DeviceId;
@@ -83,9 +82,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         Ok(MemPool { allocator: self.clone(), device, id })
     }
-}
 
-impl<M: DeviceMemory> CachingAllocator<M> {
     /// Creates a pool whose segments are allocated by `source`, like `MemPool(allocator=…)`. The caching allocator
     /// still manages the pool's allocated and cached blocks and records its events. Such a pool does not use
     /// expandable segments.
@@ -168,7 +165,7 @@ impl<M: DeviceMemory> Drop for MemPool<M> {
             let _ = device.release_pool(self.id);
         }
         for mut device in self.allocator.lock_devices() {
-            let context = Caller::capture_free(&device.history);
+            let context = device.history.capture_free();
             // If the device fails, the memory stays allocated, because the error cannot be reported.
             let _ = device.release_cached(Some(self.id), context);
         }

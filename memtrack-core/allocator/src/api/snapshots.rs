@@ -1,15 +1,21 @@
-//! An allocator's history and snapshots: its recorded events, and its state in the form of PyTorch snapshots.
+//! An allocator's history and snapshots: its recorded events, and its state in the form of PyTorch snapshots, with the
+//! same keys in the same order.
 
 use crate::api::caching::CachingAllocator;
-use crate::api::error::AllocatorError;
-use crate::api::pytorch::AllocatorState;
-use crate::memory::device_memory::DeviceMemory;
-use crate::state::caller::{self, Caller};
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
+use crate::recorder::{self, Caller};
+use crate::settings::AllocatorSettings;
+use crate::state::blocks::PoolId;
 use crate::state::history::{HistoryOptions, TraceEntry};
-use crate::state::pools::PoolId;
 use memtrack_formats::SnapshotFiles;
-use memtrack_model::event::{Action, DeviceId, StreamId};
+use memtrack_formats::pytorch::StringInterner;
+use memtrack_formats::pytorch::convert::Builder;
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StreamId, ThreadId};
+use memtrack_model::options::Context;
+use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{PytorchSnapshot, SegmentInfo};
+use memtrack_model::{NameFrames, Snapshot};
 use memtrack_symbols::Symbolizer;
 use std::io;
 use std::path::Path;
@@ -18,7 +24,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Starts recording events, keeping any that were recorded before; `None` stops recording and discards the recorded
     /// events. Live blocks keep the stacks of their allocations in either case.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
-        Caller::prepare(options);
+        recorder::prepare(options.is_some_and(|options| options.context != Context::None));
         for mut device in self.lock_devices() {
             device.history.set(options);
         }
@@ -67,7 +73,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let traces = self.lock_devices().map(|device| device.history.entries()).collect();
         let segments = self.memory_snapshot();
         let settings = self.allocator_settings();
-        AllocatorState { segments, traces, settings, names: caller::snapshot_names() }
+        AllocatorState { segments, traces, settings, names: recorder::snapshot_names() }
     }
 
     /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack can open; an existing file
@@ -88,4 +94,70 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             device.reports = reports;
         }
     }
+}
+
+/// An allocator's state at one point in time.
+struct AllocatorState {
+    /// The segments of all devices.
+    segments: Vec<SegmentInfo>,
+    /// The events of each device.
+    traces: Vec<Vec<TraceEntry>>,
+    /// The current settings.
+    settings: AllocatorSettings,
+    /// The stacks, scopes and binaries that events and blocks refer to.
+    names: Snapshot,
+}
+
+impl AllocatorState {
+    /// Converts the state to a snapshot, in which `names` names the frames of the stacks.
+    fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
+        let mut built = Builder::new(&self.names, names);
+        for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {
+            built.add_trace(trace.iter().map(|entry| (entry_to_event(device, entry), entry.pool)));
+        }
+        for segment in &self.segments {
+            built.add_segment(segment);
+        }
+        let settings = settings_to_value(&self.settings, built.strings());
+        built.set_settings(settings);
+        built.finish()
+    }
+}
+
+fn entry_to_event(device: DeviceId, entry: &TraceEntry) -> Event {
+    Event {
+        // The clock of this snapshot ticks once per nanosecond.
+        ticks: entry.time_ns,
+        address: entry.address,
+        size_bytes: entry.size,
+        stream: entry.stream,
+        stack: entry.stack,
+        scope: entry.scope,
+        thread: ThreadId::NONE,
+        device,
+        action: entry.action,
+        flags: EventFlags::default(),
+    }
+}
+
+fn settings_to_value(settings: &AllocatorSettings, strings: &mut StringInterner) -> Value {
+    let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
+    let divisions = settings.roundup_power2_divisions.divisions().iter().enumerate();
+    let divisions = divisions
+        .map(|(interval, &of)| (text(&(1u64 << interval).to_string()), Value::integer(of.into())))
+        .collect();
+    let entries = [
+        ("PYTORCH_CUDA_ALLOC_CONF", text(&settings.text)),
+        ("max_split_size", Value::Int(settings.max_split_size)),
+        ("garbage_collection_threshold", Value::Float(settings.garbage_collection_threshold)),
+        ("expandable_segments", Value::Bool(settings.expandable_segments)),
+        ("pinned_num_register_threads", Value::integer(settings.pinned_num_register_threads.into())),
+        ("release_lock_on_cudamalloc", Value::Bool(settings.release_lock_on_cudamalloc)),
+        ("pinned_use_cuda_host_register", Value::Bool(settings.pinned_use_cuda_host_register)),
+        ("graph_capture_record_stream_reuse", Value::Bool(settings.graph_capture_record_stream_reuse)),
+        ("max_round_threshold", Value::Int(settings.max_round_threshold)),
+        ("max_cached_size", Value::Int(settings.max_cached_size)),
+        ("roundup_power2_divisions", Value::Dict(divisions)),
+    ];
+    Value::Dict(entries.into_iter().map(|(key, value)| (text(key), value)).collect())
 }

@@ -17,11 +17,11 @@ pub use malloc_async::CudaMallocAsync;
 #[cfg(feature = "cuda-stats")]
 pub use pluggable::{Pluggable, PluggableError};
 
-use crate::api::error::AllocatorError;
-use crate::api::summary;
+use crate::api::stats_report::memory_summary;
+use crate::error::AllocatorError;
+use crate::error::OutOfMemoryError;
 use crate::state::history::HistoryOptions;
 use crate::state::stats::DeviceStats;
-use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::MemoryInfo;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -75,107 +75,62 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError>;
 
     /// Returns the share of the device's memory that may be used.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError>;
 
     /// Returns all statistics of a device; values that the backend does not track are 0.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn statistics(&self, device: DeviceId) -> Result<DeviceStats, AllocatorError>;
 
     /// Resets every peak to the current value.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn reset_peak_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError>;
 
     /// Resets sums and counters to 0.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError>;
 
     /// Returns the device's free and total memory.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError>;
 
     /// Starts recording events; `None` stops recording.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn record_memory_history(&self, options: Option<&HistoryOptions>) -> Result<(), AllocatorError>;
 
     /// Returns segments, blocks, recorded events and settings.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError>;
 
     /// Attaches an observer that is called each time memory runs out.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn attach_out_of_memory_observer(&self, observer: OomObserver) -> Result<(), AllocatorError>;
 
     /// Returns the statistics under dotted keys, sorted by key.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn memory_stats(&self, device: DeviceId) -> Result<BTreeMap<String, i64>, AllocatorError> {
         Ok(self.statistics(device)?.flat())
     }
 
     /// Returns the statistics as nested dictionaries.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn memory_stats_as_nested_dict(&self, device: DeviceId) -> Result<serde_json::Value, AllocatorError> {
         Ok(self.statistics(device)?.nested())
     }
 
     /// Returns the number of bytes currently allocated.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn memory_allocated(&self, device: DeviceId) -> Result<u64, AllocatorError> {
         Ok(self.statistics(device)?.allocated_bytes.all.current as u64)
     }
 
     /// Returns the peak number of allocated bytes.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn max_memory_allocated(&self, device: DeviceId) -> Result<u64, AllocatorError> {
         Ok(self.statistics(device)?.allocated_bytes.all.peak as u64)
     }
 
     /// Returns the number of bytes currently reserved from the device.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn memory_reserved(&self, device: DeviceId) -> Result<u64, AllocatorError> {
         Ok(self.statistics(device)?.reserved_bytes.all.current as u64)
     }
 
     /// Returns the peak number of bytes reserved from the device.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn max_memory_reserved(&self, device: DeviceId) -> Result<u64, AllocatorError> {
         Ok(self.statistics(device)?.reserved_bytes.all.peak as u64)
     }
 
     /// Formats the statistics as PyTorch's table; `abbreviated` omits the rows for the small and large pools.
-    ///
-    /// # Errors
-    /// See [`Backend`].
     fn memory_summary(&self, device: DeviceId, abbreviated: bool) -> Result<String, AllocatorError> {
-        Ok(summary::memory_summary(&self.statistics(device)?, device.0, abbreviated))
+        Ok(memory_summary(&self.statistics(device)?, device.0, abbreviated))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Implementation of [`Backend`] for the caching allocator.
 
 use super::{Backend, OomObserver, check_fraction};
-use crate::state::caller::Caller;
 use crate::{AllocatorError, CachingAllocator, DeviceMemory, DeviceStats, HistoryOptions, MemoryInfo};
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -32,7 +31,7 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
     /// Releases all cached memory to the devices, except for segments that contain live blocks.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
         for mut device in self.lock_devices() {
-            let context = Caller::capture_free(&device.history);
+            let context = device.history.capture_free();
             device.release_cached(None, context)?;
         }
         Ok(())

@@ -4,10 +4,11 @@
 //! would invalidate a graph capture on the calling thread.
 #![allow(unsafe_code)]
 
-use crate::memory::device_memory::DeviceError;
+use crate::memory::DeviceError;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use memtrack_cuda::{GpuError, start_driver};
+use memtrack_model::MemoryInfo;
 use std::ffi::c_int;
 use std::ptr;
 
@@ -35,6 +36,12 @@ pub(crate) fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
 /// this, so a stream must live for as long as memory belongs to it.
 pub(crate) fn is_invalid_stream(code: CUresult) -> bool {
     code == CUresult::CUDA_ERROR_INVALID_HANDLE
+}
+
+/// Returns the free and the total memory of the device whose context is current.
+pub(crate) fn current_memory_info() -> Result<MemoryInfo, DeviceError> {
+    let (free, total) = result::mem_get_info().map_err(|error| call_error("cuMemGetInfo", error.0))?;
+    Ok(MemoryInfo::new(free as u64, total as u64))
 }
 
 /// Runs an action while a context is current.

@@ -4,9 +4,10 @@
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{
-    Context, call_error, check, device_count, in_relaxed_capture_mode, is_invalid_stream, with_context,
+    Context, call_error, check, current_memory_info, device_count, in_relaxed_capture_mode,
+    is_invalid_stream, with_context,
 };
-use crate::memory::device_memory::{DeviceError, DeviceMemory};
+use crate::memory::{DeviceError, DeviceMemory};
 use cudarc::driver::CudaStream;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
@@ -217,11 +218,7 @@ impl DeviceMemory for CudaMemory {
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
-        self.with_context(|| {
-            let (free, total) =
-                result::mem_get_info().map_err(|error| call_error("cuMemGetInfo", error.0))?;
-            Ok(MemoryInfo::new(free as u64, total as u64))
-        })
+        self.with_context(current_memory_info)
     }
 
     fn record_event(&self, stream: StreamId) -> Result<CudaEvent, DeviceError> {

@@ -1,7 +1,7 @@
 //! A simulated device: only an address space with a capacity. With it, the allocator runs without a GPU, and recorded
 //! requests can be replayed under other settings.
 
-use crate::memory::device_memory::{DeviceError, DeviceMemory};
+use crate::memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
 use memtrack_model::MemoryInfo;
 use memtrack_model::event::StreamId;

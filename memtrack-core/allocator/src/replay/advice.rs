@@ -12,28 +12,25 @@ const MAX_RELATIVE_DIFFERENCE: f64 = 0.02;
 /// The minimum share of reserved memory that new settings must save.
 const MIN_GAIN: f64 = 0.01;
 
-/// A settings recommendation.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Advice {
-    /// The settings to use, or `None` if there is nothing to recommend.
-    pub(super) recommended: Option<String>,
-    /// The recommendation, or the reason there is none, as a single line.
-    pub(super) text: String,
-}
-
-impl Advice {
-    /// Derives the recommendation for one device, or `None` if it has no replays.
-    pub(super) fn of(report: &ReplayReport) -> Option<Self> {
-        let best = report.rows.first()?;
-        let refusal = find_refusal_reason(report, best);
-        Some(refusal.map_or_else(|| recommend(report, best), |text| Self { recommended: None, text }))
+impl ReplayReport {
+    /// Adds the recommendation, or the reason why there is none, unless there are no replays.
+    pub(super) fn with_advice(mut self) -> Self {
+        if let Some(best) = self.rows.first() {
+            let (recommended, advice) = match find_refusal_reason(&self, best) {
+                Some(reason) => (None, reason),
+                None => recommend(&self, best),
+            };
+            self.recommended = recommended;
+            self.advice = Some(advice);
+        }
+        self
     }
 }
 
 /// Returns the reason why no settings can be recommended, or `None` if settings can be recommended.
 fn find_refusal_reason(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     let requests = report.requests;
-    if let Some(failed) = report.fails_at(&best.outcome) {
+    if let Some(failed) = best.fails_at_request {
         let after = match best.outcome.failed_requests.saturating_sub(1) {
             0 => String::new(),
             later => format!(
@@ -87,9 +84,10 @@ fn find_refusal_reason(report: &ReplayReport, best: &ReplayRow) -> Option<String
     })
 }
 
-/// Returns the recommendation, provided that the replays reproduce the recording.
-fn recommend(report: &ReplayReport, best: &ReplayRow) -> Advice {
-    let none = |text: String| Advice { recommended: None, text };
+/// Returns the recommended settings, if any, and the reason as a single line, provided that the replays reproduce the
+/// recording.
+fn recommend(report: &ReplayReport, best: &ReplayRow) -> (Option<String>, String) {
+    let none = |text: String| (None, text);
     if best.recorded {
         return none("The recorded settings are as good as any of these.".to_owned());
     }
@@ -130,7 +128,7 @@ fn recommend(report: &ReplayReport, best: &ReplayRow) -> Advice {
         settings => format!("PYTORCH_CUDA_ALLOC_CONF={}", printable(settings)),
     };
     let why = if why.is_empty() { why } else { format!(" ({why})") };
-    Advice { recommended: Some(settings.clone()), text: format!("Recommended: {name}{why}") }
+    (Some(settings.clone()), format!("Recommended: {name}{why}"))
 }
 
 fn format_row_failures(row: &ReplayRow) -> String {

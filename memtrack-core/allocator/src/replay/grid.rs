@@ -4,6 +4,7 @@ use super::requests::Requests;
 use super::results::{ReplayReport, ReplayRow};
 use super::run::replay;
 use crate::{AllocatorError, Settings};
+use memtrack_model::answer::DeviceAnswer;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,7 +61,13 @@ pub fn replay_grid(
     let position_of = |text: &str| settings.iter().position(|settings| settings.text() == text);
     let mut rows: Vec<ReplayRow> = outcomes
         .into_iter()
-        .map(|outcome| ReplayRow { recorded: requests.settings.as_ref() == Some(&outcome.settings), outcome })
+        .map(|outcome| ReplayRow {
+            recorded: requests.settings.as_ref() == Some(&outcome.settings),
+            fails_at_request: outcome
+                .first_oom
+                .map(|number| (number as u64 + 1).saturating_sub(requests.existing.0)),
+            outcome,
+        })
         .collect();
     rows.sort_by_key(|ReplayRow { outcome, .. }| {
         (
@@ -71,9 +78,8 @@ pub fn replay_grid(
             position_of(&outcome.settings),
         )
     });
-    Ok(ReplayReport {
-        device: requests.device,
-        device_name: requests.device_name.clone(),
+    let report = ReplayReport {
+        device: DeviceAnswer::from_name(&requests.device_name),
         requests: requests.len() - requests.existing.0 as usize,
         existing_blocks: requests.existing.0,
         existing_bytes: requests.existing.1,
@@ -81,6 +87,9 @@ pub fn replay_grid(
         recorded_peak_reserved_bytes: requests.recorded_peak,
         reproduced_peak_reserved_bytes: reproduced,
         driver_calls: requests.driver_calls,
+        recommended: None,
+        advice: None,
         rows,
-    })
+    };
+    Ok(report.with_advice())
 }

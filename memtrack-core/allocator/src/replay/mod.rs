@@ -9,7 +9,6 @@
 
 mod advice;
 mod grid;
-mod memory;
 mod releases;
 mod requests;
 mod results;
@@ -17,5 +16,5 @@ mod run;
 
 pub use grid::{GRID, replay_grid};
 pub use requests::Requests;
-pub use results::{ReplayAnswer, ReplayReport, SettingsAnswer};
+pub use results::{ReplayReport, ReplayRow};
 pub use run::{Outcome, replay};

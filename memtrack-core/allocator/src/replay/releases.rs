@@ -4,6 +4,7 @@
 
 use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
+use memtrack_blocks::reserved::reserved_over_time;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -154,29 +155,13 @@ fn find_last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<Mempool
         .collect()
 }
 
-/// Returns the number of bytes in segments before each event. The snapshot contains the segments as they were after
-/// the last event, so the events are undone in reverse order.
+/// Returns the number of bytes in segments before each event.
 fn reserved_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
-    let at_end: u64 = snapshot
-        .segments
-        .iter()
-        .filter(|segment| segment.device == device)
-        .map(|segment| segment.size_bytes)
-        .sum();
-    let mut reserved = i128::from(at_end);
-    let mut before: Vec<u64> = rows
-        .iter()
-        .rev()
-        .map(|&row| {
-            let size = i128::from(snapshot.events.size_bytes[row]);
-            match snapshot.events.action[row] {
-                Action::SegmentAlloc | Action::SegmentMap => reserved -= size,
-                Action::SegmentFree | Action::SegmentUnmap => reserved += size,
-                _ => {}
-            }
-            u64::try_from(reserved).unwrap_or(0)
-        })
-        .collect();
-    before.reverse();
-    before
+    let (mut reserved, changes) = reserved_over_time(snapshot, device);
+    let mut changes = changes.peekable();
+    let mut pass = |&row: &usize| {
+        let after = changes.next_if(|(changed, _)| *changed == row).map_or(reserved, |(_, after)| after);
+        std::mem::replace(&mut reserved, after)
+    };
+    rows.iter().map(&mut pass).collect()
 }

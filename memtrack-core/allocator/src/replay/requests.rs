@@ -40,8 +40,6 @@ pub struct Requests {
     /// The ids of pools, by number. Number 0 is the default pool.
     pub(super) pools: Vec<MempoolId>,
     pub(super) slots: u32,
-    /// The number that reports use for the device.
-    pub(super) device: u16,
     /// The device's name.
     pub(super) device_name: String,
     /// The number of blocks that were live before the first event, and their bytes. These blocks are allocated first.
@@ -70,7 +68,6 @@ impl Requests {
             pytorch,
             requests: Self {
                 pools: vec![(0, 0)],
-                device: snapshot.ordinal(device),
                 device_name: snapshot.device_name(device),
                 capacity: releases.capacity,
                 driver_calls: requests_from_driver(snapshot, &rows, settings.is_some()),

@@ -1,58 +1,34 @@
 //! The results of replays, as a table and as JSON.
 
-use super::advice::Advice;
 use super::run::Outcome;
 use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::units::{capitalised, counted, human_bytes, human_count, human_share, printable};
 use serde::Serialize;
 use std::fmt;
 
-/// A row of the report: the result of one replay.
-#[derive(Clone, Debug, PartialEq)]
+/// The result of a replay under one of the allocator settings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ReplayRow {
     /// The result of the replay.
+    #[serde(flatten)]
     pub outcome: Outcome,
     /// Whether the recorded program used these settings.
     pub recorded: bool,
-}
-
-/// The replays of one device's requests under several settings, best settings first.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct ReplayReport {
-    /// The device's ordinal in reports.
-    pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
-    pub device_name: String,
-    /// The number of requests in the trace, including frees. Blocks that were live before the trace are not counted.
-    pub requests: usize,
-    /// The number of blocks that were live before the trace started.
-    pub existing_blocks: u64,
-    /// The number of bytes in blocks that were live before the trace started.
-    pub existing_bytes: u64,
-    /// The device's memory in bytes; `None` if it was not limited.
-    pub capacity_bytes: Option<u64>,
-    /// The peak number of reserved bytes in the recording; `None` if the trace contains no segments.
-    pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The peak number of reserved bytes in a replay under the recorded settings (the defaults if the file has none),
-    /// with the memory that was available to the program.
-    pub reproduced_peak_reserved_bytes: Option<u64>,
-    /// Whether the program requested each block directly from the driver. The replay then uses an allocator that the
-    /// program did not use.
-    pub driver_calls: bool,
-    /// The results, one for each of the settings, best settings first.
-    pub rows: Vec<ReplayRow>,
+    /// The number of the first request in the trace that failed, counted from 1; 0 if the memory that was live before
+    /// the trace did not fit; null if no request failed.
+    pub fails_at_request: Option<u64>,
 }
 
 /// The replays of one device's requests under several allocator settings, best settings first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct ReplayAnswer {
+pub struct ReplayReport {
     /// The device.
     pub device: DeviceAnswer,
-    /// The number of requests in the trace, including frees.
+    /// The number of requests in the trace, including frees. Blocks that were live before the trace are not counted.
     pub requests: usize,
     /// The number of blocks that were live before the trace started.
     pub existing_blocks: u64,
@@ -73,63 +49,15 @@ pub struct ReplayAnswer {
     /// The recommendation, or the reason there is none, as text; null if there are no replays.
     pub advice: Option<String>,
     /// The results of the replays, one for each of the settings, best settings first.
-    pub settings: Vec<SettingsAnswer>,
-}
-
-/// The result of a replay under one of the allocator settings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct SettingsAnswer {
-    /// The result of the replay.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-    /// Whether the recorded program used these settings.
-    pub recorded: bool,
-    /// The number of the first request in the trace that failed, counted from 1; 0 if the memory that was live before
-    /// the trace did not fit; null if no request failed.
-    pub fails_at_request: Option<u64>,
+    #[serde(rename = "settings")]
+    pub rows: Vec<ReplayRow>,
 }
 
 const HEADINGS: [&str; 7] =
     ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
 
 impl ReplayReport {
-    /// Returns the report as `memtrack replay --json` prints it.
-    pub fn answer(&self) -> ReplayAnswer {
-        let row = |row: &ReplayRow| SettingsAnswer {
-            outcome: row.outcome.clone(),
-            recorded: row.recorded,
-            fails_at_request: self.fails_at(&row.outcome),
-        };
-        let advice = Advice::of(self);
-        ReplayAnswer {
-            device: DeviceAnswer::from_name(&self.device_name),
-            requests: self.requests,
-            existing_blocks: self.existing_blocks,
-            existing_bytes: self.existing_bytes,
-            capacity_bytes: self.capacity_bytes,
-            recorded_peak_reserved_bytes: self.recorded_peak_reserved_bytes,
-            reproduced_peak_reserved_bytes: self.reproduced_peak_reserved_bytes,
-            driver_calls: self.driver_calls,
-            recommended: advice.as_ref().and_then(|advice| advice.recommended.clone()),
-            advice: advice.map(|advice| advice.text),
-            settings: self.rows.iter().map(row).collect(),
-        }
-    }
-
-    /// Returns the report as a JSON value.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self.answer()).unwrap_or_default()
-    }
-
-    /// Returns the number of the first request in the trace that failed, counted from 1, or 0 if even the memory that
-    /// was live before the trace did not fit.
-    pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
-        outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
-    }
-
-    fn row_cells(&self, row: &ReplayRow) -> [String; 7] {
+    fn row_cells(row: &ReplayRow) -> [String; 7] {
         let Outcome { settings, .. } = &row.outcome;
         let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
         let outcome = &row.outcome;
@@ -139,7 +67,7 @@ impl ReplayReport {
             human_bytes(outcome.peak_allocated_bytes),
             human_share(outcome.fragmentation),
             outcome.num_alloc_retries.to_string(),
-            match self.fails_at(outcome) {
+            match row.fails_at_request {
                 None => "-".to_owned(),
                 Some(0) => "the start".to_owned(),
                 Some(number) => format!("request {}", human_count(number)),
@@ -156,9 +84,9 @@ impl fmt::Display for ReplayReport {
             None => "unlimited memory".to_owned(),
         };
         let requests = counted(self.requests as u64, "request");
-        writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
+        writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device.name))?;
         let rows: Vec<[String; 7]> = std::iter::once(HEADINGS.map(str::to_owned))
-            .chain(self.rows.iter().map(|row| self.row_cells(row)))
+            .chain(self.rows.iter().map(Self::row_cells))
             .collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; 7] = std::array::from_fn(width);
@@ -183,9 +111,6 @@ impl fmt::Display for ReplayReport {
                 human_bytes(self.existing_bytes)
             )?;
         }
-        match Advice::of(self) {
-            Some(advice) => writeln!(f, "{}", advice.text),
-            None => Ok(()),
-        }
+        self.advice.iter().try_for_each(|advice| writeln!(f, "{advice}"))
     }
 }

@@ -1,102 +1,19 @@
 //! The allocator's options, as in PyTorch: the values ([`AllocatorOptions`]), the parser of settings strings
-//! (`grammar`), and their errors ([`SettingsError`]).
+//! (`grammar`), their errors ([`SettingsError`]), and their form in snapshots ([`AllocatorSettings`]).
 //!
 //! **Which options have no effect?** Options for locks, CUDA graphs and pinned memory are only parsed and reported.
 
-mod all_accelerators;
 mod error;
 mod grammar;
-mod numbers;
-mod only_cuda;
-mod reserve;
-mod roundup;
+mod options;
 pub(crate) mod sizes;
-mod snapshot_settings;
 mod tokens;
 
 pub use error::SettingsError;
-pub use reserve::Reserve;
-pub use roundup::Roundup;
-pub use snapshot_settings::AllocatorSettings;
+pub use options::{AllocatorBackend, AllocatorOptions, Reserve, Roundup};
 
-use crate::settings::sizes::LARGE_BUFFER;
-
-/// The options that the algorithm uses. All sizes are in bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct AllocatorOptions {
-    /// Blocks of this size or more are never split; `u64::MAX` means no limit.
-    pub max_split_size: u64,
-    /// The maximum number of bytes by which an unsplit block may exceed the requested size.
-    pub max_non_split_rounding: u64,
-    /// Old cached blocks are released when reserved memory exceeds this share of the limit; 0 means that they never
-    /// are.
-    pub garbage_collection_threshold: f64,
-    /// The rounding of requests between powers of two.
-    pub roundup: Roundup,
-    /// Whether new memory is mapped into growing ranges instead of being allocated as separate segments.
-    pub expandable_segments: bool,
-    /// The size of the segments that the large pool allocates from the device.
-    pub large_segment_size: u64,
-    /// The amount of address space that an expandable range reserves.
-    pub reserve: Reserve,
-    /// The share of the device's memory that an allocator may reserve. With `throw_on_cudamalloc_oom`, every request is
-    /// checked against it; without that option, only its value at the allocator's creation has an effect.
-    pub per_process_memory_fraction: f64,
-    /// Whether a request that would exceed `per_process_memory_fraction` is rejected without first releasing cached
-    /// memory. If a request exceeds a limit that was set at run time, cached memory is released nevertheless.
-    pub throw_on_cudamalloc_oom: bool,
-}
-
-/// Reads an environment variable, unless the program has more privileges than its caller (setuid).
-#[cfg(feature = "record")]
-fn read_variable(name: &str) -> Option<String> {
-    memtrack_recorder::environment::text(name)
-}
-
-/// Reads an environment variable. This is safe even in setuid programs, because without the recorder, no variable
-/// contains the name of a file to write.
-#[cfg(not(feature = "record"))]
-fn read_variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-impl Default for AllocatorOptions {
-    fn default() -> Self {
-        Self {
-            max_split_size: u64::MAX,
-            max_non_split_rounding: LARGE_BUFFER,
-            garbage_collection_threshold: 0.0,
-            roundup: Roundup::default(),
-            expandable_segments: false,
-            large_segment_size: LARGE_BUFFER,
-            reserve: Reserve::default(),
-            per_process_memory_fraction: 1.0,
-            throw_on_cudamalloc_oom: false,
-        }
-    }
-}
-
-/// The allocator that the settings select.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AllocatorBackend {
-    /// The caching allocator.
-    #[default]
-    Native,
-    /// The driver's stream-ordered pool.
-    CudaMallocAsync,
-}
-
-impl AllocatorBackend {
-    /// Returns PyTorch's name for the allocator.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::CudaMallocAsync => "cudaMallocAsync",
-        }
-    }
-}
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 /// All options, including those that the algorithm does not use, and the last applied settings string.
 ///
@@ -150,50 +67,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Parses a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
-    ///
-    /// # Errors
-    /// Fails when a key is unknown or a value is invalid.
-    pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        let mut settings = Self { backend: None, ..Self::default() };
-        settings.apply(text)?;
-        settings.backend.get_or_insert_default();
-        Ok(settings)
-    }
-
-    /// Reads the settings from the environment: from `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` or
-    /// `PYTORCH_ALLOC_CONF`, in this order, or else uses the defaults. The first variable that is set applies, even if
-    /// it is empty.
-    ///
-    /// # Errors
-    /// The same as for [`Self::parse`].
-    pub fn from_environment() -> Result<Self, SettingsError> {
-        let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
-        match named.into_iter().find_map(read_variable) {
-            Some(text) => Self::parse(&text),
-            None => Ok(Self::default()),
-        }
-    }
-
-    /// Changes options at run time, as PyTorch does. `max_split_size_mb`, `garbage_collection_threshold` and
-    /// `roundup_power2_divisions` are first reset to their defaults, and `max_non_split_rounding_mb` to the size of
-    /// large segments; other options keep their values.
-    ///
-    /// # Errors
-    /// The same as for [`Self::parse`]. As in PyTorch, options that are parsed before the error still take effect: the
-    /// size of large segments is parsed first, and options for CUDA only are parsed last. [`Self::text`] then returns
-    /// `text`.
-    pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
-        let defaults = AllocatorOptions::default();
-        self.options.max_split_size = defaults.max_split_size;
-        self.options.max_non_split_rounding = self.options.large_segment_size;
-        self.options.garbage_collection_threshold = defaults.garbage_collection_threshold;
-        self.options.roundup = defaults.roundup;
-        text.clone_into(&mut self.text);
-        self.warnings.clear();
-        grammar::parse(text, self)
-    }
-
     /// Returns the last applied string, whether valid or not.
     pub fn text(&self) -> &str {
         &self.text
@@ -218,5 +91,70 @@ impl Settings {
     /// `per_process_memory_fraction`.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction
+    }
+}
+
+/// The `allocator_settings` of a snapshot, with PyTorch's keys in PyTorch's order. Sizes are in bytes; −1 means no
+/// limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct AllocatorSettings {
+    /// The last applied settings string.
+    #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
+    pub text: String,
+    /// Blocks of this size or more are never split.
+    pub max_split_size: i64,
+    /// Old cached blocks are released when reserved memory exceeds this share of the limit.
+    pub garbage_collection_threshold: f64,
+    /// Whether new memory is mapped into growing ranges.
+    pub expandable_segments: bool,
+    /// The number of threads that register pinned memory.
+    pub pinned_num_register_threads: u64,
+    /// Whether the allocator's lock is released while the driver allocates.
+    pub release_lock_on_cudamalloc: bool,
+    /// Whether pinned memory is registered instead of allocated.
+    pub pinned_use_cuda_host_register: bool,
+    /// Whether graph capture reclaims deferred frees.
+    pub graph_capture_record_stream_reuse: bool,
+    /// Pinned memory above this size is not rounded.
+    pub max_round_threshold: i64,
+    /// Pinned memory above this size is not cached.
+    pub max_cached_size: i64,
+    /// The rounding divisions of each interval. The key is the size in MiB at which the interval starts.
+    #[serde(serialize_with = "serialize_by_interval")]
+    pub roundup_power2_divisions: Roundup,
+}
+
+fn serialize_by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(Roundup::INTERVALS))?;
+    for (interval, divisions) in roundup.divisions().iter().enumerate() {
+        map.serialize_entry(&(1u64 << interval).to_string(), divisions)?;
+    }
+    map.end()
+}
+
+/// Converts a size like PyTorch's cast, which wraps values that are too large.
+fn to_signed(size: Option<u64>) -> i64 {
+    size.map_or(-1, |size| size as i64)
+}
+
+impl Settings {
+    /// Returns the settings in the form used in snapshots.
+    pub fn report(&self) -> AllocatorSettings {
+        let Self { options, others, .. } = self;
+        AllocatorSettings {
+            text: self.text.clone(),
+            // Having no limit is stored as `u64::MAX`, which PyTorch's cast converts to −1.
+            max_split_size: options.max_split_size as i64,
+            garbage_collection_threshold: options.garbage_collection_threshold,
+            expandable_segments: options.expandable_segments,
+            pinned_num_register_threads: others.pinned_num_register_threads.unwrap_or(1),
+            release_lock_on_cudamalloc: others.release_lock_on_cudamalloc,
+            pinned_use_cuda_host_register: others.pinned_use_cuda_host_register,
+            graph_capture_record_stream_reuse: others.graph_capture_record_stream_reuse,
+            max_round_threshold: to_signed(others.pinned_max_round_threshold),
+            max_cached_size: to_signed(others.pinned_max_cached_size),
+            roundup_power2_divisions: options.roundup,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The sizes of blocks and segments. All are in bytes.
 
-use crate::settings::AllocatorOptions;
+use crate::settings::options::AllocatorOptions;
+use memtrack_model::snapshot::pytorch::PoolKind;
 
 /// The smallest block size. All block sizes are multiples of it.
 pub const MIN_BLOCK: u64 = 512;
@@ -8,8 +9,6 @@ pub const MIN_BLOCK: u64 = 512;
 pub const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of segments in the small pool, and of pages in its expandable ranges.
 pub const SMALL_BUFFER: u64 = 2 << 20;
-/// The default size of the large pool's segments for requests below [`MIN_LARGE`].
-pub const LARGE_BUFFER: u64 = 20 << 20;
 /// The smallest request that gets a segment of its block's size, rounded up to [`LARGE_ROUND`].
 pub const MIN_LARGE: u64 = 10 << 20;
 /// The granularity of the sizes of segments for requests of at least [`MIN_LARGE`].
@@ -44,6 +43,20 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
     }
     let below = 1u64 << size.ilog2();
     round_up(size, below / divisions)
+}
+
+/// Returns the kind of pool that blocks of `size` bytes come from.
+#[inline]
+pub(crate) fn pool_kind(size: u64) -> PoolKind {
+    if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
+}
+
+/// Returns the page size of an expandable range, in bytes.
+pub(crate) fn page_size(kind: PoolKind, large_segment_size: u64) -> u64 {
+    match kind {
+        PoolKind::Small => SMALL_BUFFER,
+        PoolKind::Large => large_segment_size,
+    }
 }
 
 /// Returns the size of the segment allocated from the device for a block of `block_size` bytes.

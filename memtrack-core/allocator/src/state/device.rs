@@ -1,19 +1,16 @@
 //! The allocator for one device: its state, and code shared by all operations. The operations themselves are
 //! in `steps`.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
+use crate::recorder::{self, Caller};
 use crate::settings::{AllocatorOptions, Settings};
-use crate::state::block::{Block, BlockId, Blocks};
-use crate::state::caller::Caller;
+use crate::state::blocks::{Block, BlockId, Blocks, LiveBlocks, PoolId, Ranges};
 use crate::state::history::{History, TraceEntry};
-use crate::state::live_blocks::LiveBlocks;
-use crate::state::pools::{Pool, PoolId};
+use crate::state::pending_frees::{DeferredFrees, EventQueues};
+use crate::state::pools::Pool;
 use crate::state::private_pools::PrivatePools;
 use crate::state::stats::DeviceStats;
-use crate::steps::deferred_frees::DeferredFrees;
-use crate::steps::events::EventQueues;
-use crate::steps::expandable::Ranges;
 use memtrack_model::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_model::options::Context;
 
@@ -138,7 +135,7 @@ impl<M: DeviceMemory> Device<M> {
         context: Caller,
     ) {
         if self.reports && !(self.segments_are_recorded && is_segment_action(action)) {
-            crate::state::caller::report(action, self.id, place.0, address, size);
+            recorder::report(action, self.id, place.0, address, size);
         }
         if self.history.enabled {
             self.add_to_history(action, address, size, place, context);
@@ -157,7 +154,7 @@ impl<M: DeviceMemory> Device<M> {
         let Caller { stack, scope } = context;
         // The event has no stack unless the options require one. Blocks keep their stacks in any case.
         let stack = if self.history.stacks >= Context::Alloc { stack } else { StackId::NONE };
-        let (pool, time_ns) = (self.pool(pool).owner, crate::state::caller::ticks());
+        let (pool, time_ns) = (self.pool(pool).owner, recorder::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
     }
 

@@ -5,7 +5,7 @@
 //! most recently freed block is not in the tree, so that alternating frees and requests need no tree operations.
 
 use crate::settings::sizes::MIN_BLOCK;
-use crate::state::block::{Block, BlockId};
+use crate::state::blocks::{Block, BlockId};
 use memtrack_model::event::StreamId;
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,6 +1,6 @@
 //! A device's history: its newest events, including every kind that PyTorch records.
 
-use crate::state::caller;
+use crate::recorder::{self, Caller};
 use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
 use memtrack_model::options::Context;
 use memtrack_model::snapshot::pytorch::MempoolId;
@@ -141,6 +141,23 @@ impl History {
         }
     }
 
+    /// Captures the caller of an allocation to the extent that the options require.
+    #[inline]
+    pub(crate) fn capture_allocation(&self) -> Caller {
+        self.capture(self.stacks != Context::None)
+    }
+
+    /// Captures the caller of a free to the extent that the options require.
+    #[inline]
+    pub(crate) fn capture_free(&self) -> Caller {
+        self.capture(self.stacks == Context::All)
+    }
+
+    #[inline(always)]
+    fn capture(&self, stack: bool) -> Caller {
+        if self.enabled || stack { Caller::capture(stack) } else { Caller::default() }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, entry: TraceEntry) {
         if self.skipped >> entry.action as u16 & 1 == 1 {
@@ -167,6 +184,6 @@ fn convert_ticks(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<Trac
     if entries.len() == 0 {
         return Vec::new();
     }
-    let clock = caller::clock();
+    let clock = recorder::clock();
     entries.map(|entry| TraceEntry { time_ns: clock.time_ns(entry.time_ns), ..entry }).collect()
 }

@@ -1,48 +1,13 @@
 //! Pools of free blocks. There are two default pools, one for small and one for large blocks, and two such pools
 //! for each private pool.
 
-use crate::settings::sizes::{SMALL_BUFFER, SMALL_LIMIT};
-use crate::state::block::{Block, BlockId, Blocks};
+use crate::state::blocks::{Block, BlockId, Blocks};
 use crate::state::free_blocks::FreeBlocks;
 use memtrack_model::event::{DeviceId, StreamId};
-use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
+use memtrack_model::snapshot::pytorch::MempoolId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-
-/// The number of a pool. Even numbers are small pools and odd numbers large pools; 0 and 1 are the default pools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PoolId(pub(crate) u32);
-
-impl PoolId {
-    /// Returns the pool of the given kind in a pair. Pair 0 contains the default pools.
-    #[inline]
-    pub(crate) fn of(pair: u32, kind: PoolKind) -> Self {
-        Self(2 * pair + u32::from(kind == PoolKind::Large))
-    }
-
-    #[inline]
-    pub(crate) fn kind(self) -> PoolKind {
-        if self.0.is_multiple_of(2) { PoolKind::Small } else { PoolKind::Large }
-    }
-
-    #[inline]
-    pub(crate) fn is_default(self) -> bool {
-        self.0 < 2
-    }
-
-    /// Returns the number of the pool's pair.
-    #[inline]
-    pub(crate) fn pair(self) -> u32 {
-        self.0 / 2
-    }
-}
-
-/// Returns the kind of pool that blocks of `size` bytes come from.
-#[inline]
-pub(crate) fn kind_of(size: u64) -> PoolKind {
-    if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
-}
 
 /// An allocator that provides a pool's segments in place of the device, as in `MemPool(allocator=…)`.
 pub trait PoolAllocator: fmt::Debug + Send + Sync {
@@ -106,13 +71,5 @@ impl Pool {
     /// Returns the number of bytes in the pool's free blocks.
     pub(crate) fn free_bytes(&self, blocks: &Blocks) -> u64 {
         self.free.iter().map(|id| blocks[id].size).sum()
-    }
-}
-
-/// Returns the page size of an expandable range, in bytes.
-pub(crate) fn page_size(kind: PoolKind, large_segment_size: u64) -> u64 {
-    match kind {
-        PoolKind::Small => SMALL_BUFFER,
-        PoolKind::Large => large_segment_size,
     }
 }

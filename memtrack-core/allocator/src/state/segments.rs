@@ -1,8 +1,8 @@
 //! A device's contents in the form of PyTorch's snapshots: segments with their blocks.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
-use crate::state::block::{Block, BlockId};
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
+use crate::state::blocks::{Block, BlockId};
 use crate::state::device::Device;
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, SegmentInfo};
 

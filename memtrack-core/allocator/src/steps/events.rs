@@ -1,23 +1,19 @@
 //! Blocks that other streams use. Their memory becomes free only when those streams have finished the work that
 //! was queued before the free.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::{DeviceError, DeviceMemory};
-use crate::state::block::BlockId;
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::{DeviceError, DeviceMemory};
+use crate::recorder::Caller;
+use crate::state::blocks::BlockId;
 use crate::state::device::Device;
-use crate::state::hash_order_map::HashOrderMap;
-use crate::state::pools::PoolId;
-use crate::state::stream_uses::stream_hash;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
-/// Pending events, by stream.
-pub(crate) type EventQueues<E> = HashOrderMap<StreamId, VecDeque<(E, BlockId)>>;
-
 impl<M: DeviceMemory> Device<M> {
+    /// Returns PyTorch's hash of a stream, which combines the device type, the device and the stream's number.
     fn hash(&self, stream: StreamId) -> u64 {
-        stream_hash(self.id.0, self.memory.stream_number(stream))
+        let number = self.memory.stream_number(stream);
+        (1u64 << 56).wrapping_add(u64::from(self.id.0) << 48).wrapping_add(number)
     }
 
     /// Records that a block is also used on another stream; returns `false` if no allocated block starts at
@@ -98,7 +94,7 @@ impl<M: DeviceMemory> Device<M> {
             start = at + 1;
             let mut index = 0;
             while let Some((event, id)) = self.events.value_at(at).and_then(|queue| queue.get(index)) {
-                let pool: PoolId = self.blocks[*id].pool;
+                let pool = self.blocks[*id].pool;
                 if pair.is_some_and(|pair| pool.pair() != pair) {
                     index += 1;
                     continue;
@@ -112,6 +108,27 @@ impl<M: DeviceMemory> Device<M> {
                 self.events.remove_at(at);
                 start = at;
             }
+        }
+        Ok(())
+    }
+
+    /// Completes deferred frees after a capture: records events on the streams that were not part of the capture,
+    /// and frees the blocks that no such stream uses.
+    pub(crate) fn complete_deferred_frees(&mut self, context: Caller) -> Result<(), AllocatorError> {
+        if self.private.is_capturing() {
+            return Ok(());
+        }
+        while let Some(&id) = self.deferred.blocks.front() {
+            let joined = self.deferred.uses.remove(&id).unwrap_or_default();
+            let block = &mut self.blocks[id];
+            block.uses = block.uses.take().and_then(|uses| uses.remove_streams(&joined));
+            if block.uses.is_some() {
+                self.record_events(id)?;
+            } else {
+                let context = self.context_of_free(id, context);
+                self.complete_free(id, context);
+            }
+            self.deferred.blocks.pop_front();
         }
         Ok(())
     }

@@ -1,45 +1,14 @@
 //! Expandable segments: address space that is reserved once and into which memory is mapped page by page, so that a
 //! segment can grow at its end.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::{DeviceError, DeviceMemory};
-use crate::settings::sizes::round_up;
-use crate::state::block::{Block, BlockId, RangeId};
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::{DeviceError, DeviceMemory};
+use crate::recorder::Caller;
+use crate::settings::sizes::{page_size, round_up};
+use crate::state::blocks::{Block, BlockId, PoolId, Range};
 use crate::state::device::Device;
-use crate::state::pools::{PoolId, page_size};
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StackId, StreamId};
-
-/// A reserved address range: its start, its size and its page size, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    base: u64,
-    size: u64,
-    page: u64,
-}
-
-/// The reserved address ranges, by number.
-#[derive(Debug, Default)]
-pub(crate) struct Ranges {
-    slots: Vec<Range>,
-    unused: Vec<RangeId>,
-}
-
-impl Ranges {
-    fn insert(&mut self, range: Range) -> RangeId {
-        if let Some(id) = self.unused.pop() {
-            self.slots[id.0 as usize] = range;
-            return id;
-        }
-        self.slots.push(range);
-        RangeId((self.slots.len() - 1) as u32)
-    }
-
-    fn get(&self, id: RangeId) -> Range {
-        self.slots[id.0 as usize]
-    }
-}
 
 impl<M: DeviceMemory> Device<M> {
     /// Finds room for the request in a range, maps the missing pages and returns the block. Returns `None` if there
@@ -206,7 +175,7 @@ impl<M: DeviceMemory> Device<M> {
         self.memory.unreserve(range.base, range.size)?;
         self.remove_from_cache(id);
         self.blocks.remove(id);
-        self.ranges.unused.push(range_id);
+        self.ranges.remove(range_id);
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Frees a block, either at once or, if other streams use it, when those streams are done with it.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
-use crate::state::block::BlockId;
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
+use crate::recorder::Caller;
+use crate::state::blocks::BlockId;
 use crate::state::device::Device;
 use memtrack_model::event::{Action, StackId};
 use memtrack_model::options::Context;

@@ -1,13 +1,12 @@
 //! Allocates a block: from the cache if possible, otherwise from new memory, and as a last resort from new memory after
 //! releasing everything that can be released.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::{DeviceError, DeviceMemory};
-use crate::settings::sizes::{MIN_BLOCK, REQUEST_LIMIT, SMALL_LIMIT, block_size, segment_size};
-use crate::state::block::{Block, BlockId};
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::{DeviceError, DeviceMemory};
+use crate::recorder::Caller;
+use crate::settings::sizes::{MIN_BLOCK, REQUEST_LIMIT, SMALL_LIMIT, block_size, pool_kind, segment_size};
+use crate::state::blocks::{Block, BlockId, PoolId};
 use crate::state::device::Device;
-use crate::state::pools::{PoolId, kind_of};
 use memtrack_model::event::{Action, StreamId};
 use memtrack_model::snapshot::pytorch::PoolKind;
 
@@ -70,7 +69,7 @@ impl<M: DeviceMemory> Device<M> {
             self.process_events(context)?;
         }
         let size = block_size(requested, &self.options);
-        let pool = PoolId::of(self.private.routed_pair(stream), kind_of(size));
+        let pool = PoolId::of(self.private.routed_pair(stream), pool_kind(size));
         let segment = segment_size(size, &self.options);
         let expands = self.expands(pool);
         Ok(Request { requested, size, segment, stream, pool, expands, context })

@@ -1,28 +1,15 @@
-//! The out-of-memory error, with PyTorch's message.
+//! Failed requests: out of memory, with PyTorch's message, or rejected before a segment is requested from the device
+//! (`throw_on_cudamalloc_oom`).
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
+use crate::error::{AllocatorError, OomRejection, OutOfMemoryError};
+use crate::memory::DeviceMemory;
 use crate::settings::sizes::format_size;
+use crate::state::blocks::PoolId;
 use crate::state::device::Device;
-use crate::state::pools::PoolId;
 use crate::steps::malloc::Request;
 use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::PoolKind;
 use memtrack_model::{DeviceProcess, OutOfMemory};
-
-/// An allocation that failed because memory ran out. Sizes are in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutOfMemoryError {
-    /// The facts that every allocator reports.
-    pub facts: OutOfMemory,
-    /// The size of the segment that was requested.
-    pub segment_bytes: u64,
-    /// The limit on the device's memory; `None` means no limit.
-    pub limit_bytes: Option<u64>,
-    /// PyTorch's message.
-    pub message: String,
-}
 
 const ADVICE: &str = " If reserved but unallocated memory is large try setting \
     PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  \
@@ -34,6 +21,28 @@ const EXPANDABLE_ADVICE: &str = " expandable_segments is enabled. If instead the
     expandable_segments_reserve_by_class.";
 
 impl<M: DeviceMemory> Device<M> {
+    /// Rejects a request if a segment for it would exceed `per_process_memory_fraction`. The limit set by
+    /// `set_per_process_memory_fraction` is checked when the segment is allocated.
+    pub(crate) fn reject_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
+        if !self.options.throw_on_cudamalloc_oom {
+            return Ok(());
+        }
+        // Truncate this limit, as PyTorch does, although PyTorch rounds the limit set by
+        // `set_per_process_memory_fraction`.
+        let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
+        if self.reserved.saturating_add(request.segment) <= allowed {
+            return Ok(());
+        }
+        self.stats.num_oom_rejections += 1;
+        Err(AllocatorError::OomRejection(OomRejection {
+            device: self.id,
+            stream: request.stream,
+            requested_bytes: request.requested,
+            reserved_bytes: self.reserved,
+            device_total_bytes: self.total_memory,
+        }))
+    }
+
     /// Records the failure of a request and returns the error.
     #[cold]
     pub(crate) fn record_out_of_memory(&mut self, request: &Request) -> AllocatorError {

@@ -1,11 +1,10 @@
 //! Releases cached memory to the device: old blocks, oversize blocks, or everything.
 
-use crate::api::error::AllocatorError;
-use crate::memory::device_memory::DeviceMemory;
-use crate::state::block::BlockId;
-use crate::state::caller::Caller;
+use crate::error::AllocatorError;
+use crate::memory::DeviceMemory;
+use crate::recorder::Caller;
+use crate::state::blocks::{BlockId, PoolId};
 use crate::state::device::Device;
-use crate::state::pools::PoolId;
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StreamId};
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};

@@ -4,11 +4,9 @@
 //! repository describes the formats of workloads and results.
 
 mod operation;
-mod places;
 mod read;
 mod result;
 mod run;
-mod state;
 
 pub use operation::{Config, Operation};
 pub use read::{Workload, WorkloadError};

@@ -2,17 +2,16 @@
 //! record during the call.
 
 use super::operation::Operation;
-use super::places::SegmentNumbers;
 use super::read::Workload;
-use super::result::{EventLine, ResultLine};
+use super::result::{EventLine, ResultLine, SegmentLine, SegmentNumbers, Summary};
 use crate::{
     AllocatorError, Backend, CachingAllocator, Context, DeviceStats, HistoryOptions, MemPool, MemPoolOptions,
-    PoolRoute, SimulatedMemory,
+    PoolRoute, SegmentInfo, SimulatedMemory,
 };
 use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use serde_json::{Number, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 /// Runs a workload and writes the results, one JSON object per line. Errors in operations are part of the results.
@@ -59,12 +58,12 @@ pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>)
 }
 
 /// The state of a running workload.
-pub(super) struct Run {
-    pub(super) allocator: CachingAllocator<SimulatedMemory>,
+struct Run {
+    allocator: CachingAllocator<SimulatedMemory>,
     memories: Vec<SimulatedMemory>,
-    pub(super) segment_numbers: Vec<SegmentNumbers>,
+    segment_numbers: Vec<SegmentNumbers>,
     /// The number of events so far, by device.
-    pub(super) recorded: Vec<u64>,
+    recorded: Vec<u64>,
     /// The addresses of live blocks, by id. Blocks of 0 bytes have the address 0.
     live: HashMap<String, u64>,
     pools: HashMap<String, MemPool<SimulatedMemory>>,
@@ -97,7 +96,7 @@ impl Run {
         })
     }
 
-    pub(super) fn devices(&self) -> impl Iterator<Item = DeviceId> + use<> {
+    fn devices(&self) -> impl Iterator<Item = DeviceId> + use<> {
         (0..self.memories.len() as u16).map(DeviceId)
     }
 
@@ -266,5 +265,62 @@ impl Run {
             self.routes.push((name, device.0, pool.use_on(device)?));
         }
         Ok(())
+    }
+
+    /// Returns the statistics of every device.
+    fn collect_stats(&self) -> Result<Vec<BTreeMap<String, i64>>, AllocatorError> {
+        self.devices().map(|device| self.allocator.memory_stats(device)).collect()
+    }
+
+    /// Adds the segments and the settings to a line.
+    fn add_snapshot(&self, line: &mut ResultLine<'_>) {
+        let mut segments: Vec<SegmentLine> =
+            self.allocator.memory_snapshot().iter().map(|segment| self.segment_to_line(segment)).collect();
+        segments.sort_by_key(|segment| (segment.device, segment.seg, segment.off));
+        line.segments = Some(segments);
+        line.allocator_settings = Some(self.allocator.allocator_settings());
+    }
+
+    fn segment_to_line(&self, segment: &SegmentInfo) -> SegmentLine {
+        let segment_numbers = &self.segment_numbers[usize::from(segment.device.0)];
+        let (ordinal, offset) = segment_numbers.find(segment.address);
+        let blocks = segment.blocks.iter();
+        SegmentLine {
+            device: segment.device.0,
+            seg: ordinal,
+            off: offset,
+            total_size: segment.total_size,
+            allocated_size: segment.allocated_size,
+            active_size: segment.active_size,
+            requested_size: segment.requested_size,
+            stream: segment.stream.0,
+            segment_type: segment.segment_type(),
+            segment_pool_id: segment.pool,
+            is_expandable: segment.is_expandable,
+            blocks: blocks
+                .map(|block| {
+                    let at = offset + (block.address - segment.address);
+                    (at, block.size, block.requested_size, block.state.name())
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns the last line of a result, which describes the final state.
+    fn final_line(&mut self, i: usize) -> Result<ResultLine<'static>, AllocatorError> {
+        let mut line = ResultLine { i, op: "end", ..ResultLine::default() };
+        line.trace_lengths = Some(self.recorded.clone());
+        line.stats = Some(self.collect_stats()?);
+        let infos = self.devices().map(|device| self.allocator.mem_get_info(device));
+        let infos = infos.map(|info| info.map(|info| (info.free_bytes, info.total_bytes)));
+        line.mem_get_info = Some(infos.collect::<Result<_, _>>()?);
+        let summary = |device, abbreviated| self.allocator.memory_summary(device, abbreviated);
+        let summaries = self
+            .devices()
+            .map(|device| Ok(Summary { full: summary(device, false)?, abbreviated: summary(device, true)? }));
+        line.summary = Some(summaries.collect::<Result<_, AllocatorError>>()?);
+        self.allocator.record_memory_history(None);
+        self.add_snapshot(&mut line);
+        Ok(line)
     }
 }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::error::GpuError;
+use super::memory::PoolStatistics;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
 use libloading::Library;
@@ -40,16 +41,6 @@ const REQUIRED: &[&str] = &[
 pub(super) struct Device {
     number: u32,
     handle: sys::CUdevice,
-}
-
-/// A pool's statistics, in bytes.
-#[derive(Clone, Copy)]
-pub(super) struct PoolBytes {
-    pub(super) reserved: u64,
-    pub(super) reserved_high: u64,
-    pub(super) used: u64,
-    pub(super) used_high: u64,
-    pub(super) release_threshold: u64,
 }
 
 /// Loads and initializes the driver, once per process.
@@ -107,8 +98,8 @@ fn call_failed(call: &'static str) -> impl Fn(DriverError) -> GpuError {
     move |error| GpuError::Driver { call, code: format!("{:?}", error.0) }
 }
 
-/// Returns the newest CUDA version that the driver supports, as (major, minor).
-pub(super) fn version() -> Result<(u32, u32), GpuError> {
+/// Returns the newest CUDA version that the driver supports, such as `12.9`.
+pub(super) fn version() -> Result<String, GpuError> {
     start()?;
     let mut version: c_int = 0;
     // SAFETY: the out-parameter is a local variable.
@@ -116,7 +107,7 @@ pub(super) fn version() -> Result<(u32, u32), GpuError> {
         .result()
         .map_err(call_failed("cuDriverGetVersion"))?;
     let version = version.unsigned_abs();
-    Ok((version / 1000, version % 1000 / 10))
+    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
 /// Returns the number of devices that this process may use.
@@ -197,7 +188,7 @@ impl Device {
     }
 
     /// Returns the statistics of the pool that `cuMemAllocAsync` uses.
-    pub(super) fn pool_bytes(self) -> Result<PoolBytes, GpuError> {
+    pub(super) fn pool_statistics(self) -> Result<PoolStatistics, GpuError> {
         use CUmemPool_attribute as Attribute;
         let pool = self.pool()?;
         let get = |attribute| {
@@ -206,12 +197,12 @@ impl Device {
             let done = unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) };
             done.map(|()| bytes).map_err(call_failed("cuMemPoolGetAttribute"))
         };
-        Ok(PoolBytes {
-            reserved: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
-            reserved_high: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
-            used: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
-            used_high: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
-            release_threshold: get(Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)?,
+        Ok(PoolStatistics {
+            reserved_bytes: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+            reserved_peak_bytes: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
+            used_bytes: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+            used_peak_bytes: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
+            release_threshold_bytes: get(Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)?,
         })
     }
 

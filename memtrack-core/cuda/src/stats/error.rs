@@ -61,3 +61,5 @@ impl fmt::Display for GpuError {
 }
 
 impl Error for GpuError {}
+
+memtrack_model::serialize_as!(GpuError => String: ToString::to_string);

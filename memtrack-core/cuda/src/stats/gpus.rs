@@ -2,42 +2,49 @@
 
 use super::calls::{self, Device};
 use super::error::GpuError;
-use super::memory_info::{MemoryInfo, mem_get_info};
-use super::nvml::{nvml, nvml_error};
-use super::pools::{PoolStatistics, pool_statistics};
-use super::processes::{self, DeviceProcess};
+use super::memory::{MemoryInfo, PoolStatistics, mem_get_info, pool_statistics};
+use super::nvml::{DeviceProcess, nvml, nvml_error, on_device};
+use memtrack_model::answer::{DeviceAnswer, DeviceKind};
+use memtrack_model::units::{human_bytes, printable};
+use serde::Serialize;
+use std::fmt;
 
-/// One device.
-#[derive(Clone, Debug)]
+/// One device in the machine.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Gpu {
-    /// The device's number in NVML, as shown by `nvidia-smi`; `None` without NVML.
+    /// The device: its name, and the number that CUDA programs started in the same way use for it (null if
+    /// they may not use it).
+    pub device: DeviceAnswer,
+    /// The device's number in NVML, as shown by `nvidia-smi`; null without NVML.
     pub index: Option<u32>,
-    /// The number that CUDA programs started in the same way use for the device; `None` if they may not use it.
-    pub cuda_device: Option<u32>,
-    /// The device's name.
-    pub name: String,
     /// The device's UUID, such as `GPU-6d656d74-…`.
     pub uuid: String,
-    /// The device's free and total memory.
-    pub memory: MemoryInfo,
-    /// The device's pool in this process; `None` if the device has none or CUDA programs may not use the device.
+    /// The number of bytes of the device's memory that all processes together use.
+    pub used_bytes: u64,
+    /// The number of free bytes of the device's memory.
+    pub free_bytes: u64,
+    /// The total number of bytes of the device's memory.
+    pub total_bytes: u64,
+    /// The device's memory pool in this process; null if the device has none or CUDA programs may not use the device.
     pub pool: Option<PoolStatistics>,
-    /// The processes that compute on the device; `None` if NVML does not report them.
+    /// The processes that compute on the device; null if NVML does not report them.
     pub processes: Option<Vec<DeviceProcess>>,
 }
 
-/// All devices in the machine, and the reason if some data is missing.
-#[derive(Clone, Debug)]
+/// The machine's devices, as `memtrack gpus` prints them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Gpus {
-    /// The driver's version, such as `575.57.08`; `None` without NVML.
+    /// The version of the NVIDIA driver, such as `575.57.08`; null without NVML.
     pub driver_version: Option<String>,
-    /// The newest CUDA version that the driver supports, as (major, minor); `None` if the driver does not start.
-    pub cuda_version: Option<(u32, u32)>,
+    /// The newest CUDA version that the driver supports, such as `12.9`; null if the driver does not start.
+    pub cuda_version: Option<String>,
     /// The devices, in NVML's order, or in the driver's order without NVML.
     pub gpus: Vec<Gpu>,
-    /// The reason some data is missing, which is the error from the driver or from NVML.
+    /// The reason some values are null: the error of the driver or of NVML; null if both answered.
     pub missing: Option<GpuError>,
 }
 
@@ -86,38 +93,113 @@ fn cuda_devices() -> Result<Vec<(u32, String)>, GpuError> {
     (0..calls::count()?).map(|number| Ok((number, Device::new(number)?.uuid()?))).collect()
 }
 
+impl Gpu {
+    fn new(name: String, uuid: String, memory: MemoryInfo) -> Self {
+        Self {
+            device: DeviceAnswer { number: None, kind: DeviceKind::Device, name },
+            index: None,
+            uuid,
+            used_bytes: memory.used_bytes(),
+            free_bytes: memory.free_bytes,
+            total_bytes: memory.total_bytes,
+            pool: None,
+            processes: None,
+        }
+    }
+
+    /// Adds the number that CUDA programs use for the device, and its pool.
+    fn with_cuda_number(mut self, number: u32) -> Result<Self, GpuError> {
+        self.device.number = u16::try_from(number).ok();
+        self.pool = match pool_statistics(number) {
+            Err(GpuError::NoPools { .. }) => None,
+            statistics => Some(statistics?),
+        };
+        Ok(self)
+    }
+}
+
 fn from_driver(number: u32, uuid: String) -> Result<Gpu, GpuError> {
-    Ok(Gpu {
-        index: None,
-        cuda_device: Some(number),
-        name: Device::new(number)?.name()?,
-        uuid,
-        memory: mem_get_info(number)?,
-        pool: pool(number)?,
-        processes: None,
-    })
+    Gpu::new(Device::new(number)?.name()?, uuid, mem_get_info(number)?).with_cuda_number(number)
 }
 
 fn from_nvml(nvml: &nvml_wrapper::Nvml, index: u32, devices: &[(u32, String)]) -> Result<Gpu, GpuError> {
     let device = nvml.device_by_index(index).map_err(nvml_error)?;
     let uuid = device.uuid().map_err(nvml_error)?;
     let memory = device.memory_info().map_err(nvml_error)?;
-    let cuda_device = devices.iter().find(|(_, known)| *known == uuid).map(|&(number, _)| number);
-    Ok(Gpu {
+    let name = device.name().map_err(nvml_error)?;
+    let number = devices.iter().find(|(_, known)| *known == uuid).map(|&(number, _)| number);
+    let gpu = Gpu {
         index: Some(index),
-        cuda_device,
-        name: device.name().map_err(nvml_error)?,
-        uuid,
-        memory: MemoryInfo::new(memory.free, memory.total),
-        pool: cuda_device.map(pool).transpose()?.flatten(),
-        processes: processes::on_device(&device).ok(),
-    })
+        processes: on_device(&device).ok(),
+        ..Gpu::new(name, uuid, MemoryInfo::new(memory.free, memory.total))
+    };
+    match number {
+        Some(number) => gpu.with_cuda_number(number),
+        None => Ok(gpu),
+    }
 }
 
-fn pool(number: u32) -> Result<Option<PoolStatistics>, GpuError> {
-    match pool_statistics(number) {
-        Ok(statistics) => Ok(Some(statistics)),
-        Err(GpuError::NoPools { .. }) => Ok(None),
-        Err(error) => Err(error),
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let driver = self.driver_version.as_ref().map(|version| format!("driver {}", printable(version)));
+        let cuda = self.cuda_version.as_ref().map(|version| format!("CUDA {version}"));
+        let versions: Vec<String> = driver.into_iter().chain(cuda).collect();
+        if !versions.is_empty() {
+            writeln!(f, "{}", versions.join(", "))?;
+        }
+        if self.gpus.is_empty() {
+            writeln!(f, "The machine has no device.")?;
+        }
+        self.gpus.iter().try_for_each(|gpu| write!(f, "{gpu}"))
+    }
+}
+
+/// Formats one device as several lines.
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = printable(&self.device.name);
+        match (self.index, self.device.number) {
+            (Some(index), Some(number)) if index != u32::from(number) => {
+                writeln!(f, "\nGPU {index}, CUDA device {number}: {name}")?;
+            }
+            (Some(index), Some(_)) => writeln!(f, "\nGPU {index}: {name}")?,
+            (Some(index), None) => writeln!(f, "\nGPU {index}: {name} (not visible to CUDA programs)")?,
+            (None, Some(number)) => writeln!(f, "\nCUDA device {number}: {name}")?,
+            (None, None) => writeln!(f, "\n{name}")?,
+        }
+        let bytes = human_bytes;
+        writeln!(
+            f,
+            "  memory     {} used, {} free, {} in all",
+            bytes(self.used_bytes),
+            bytes(self.free_bytes),
+            bytes(self.total_bytes)
+        )?;
+        match &self.pool {
+            // The pool belongs to this process and is unused, so only its release threshold is of interest.
+            Some(pool) if pool.reserved_peak_bytes == 0 => {
+                writeln!(f, "  pools      yes, releasing above {}", bytes(pool.release_threshold_bytes))?;
+            }
+            Some(pool) => writeln!(
+                f,
+                "  pool       {} reserved (peak {}), {} used (peak {}), releasing above {}",
+                bytes(pool.reserved_bytes),
+                bytes(pool.reserved_peak_bytes),
+                bytes(pool.used_bytes),
+                bytes(pool.used_peak_bytes),
+                bytes(pool.release_threshold_bytes)
+            )?,
+            None if self.device.number.is_some() => writeln!(f, "  pools      no")?,
+            None => {}
+        }
+        match self.processes.as_deref() {
+            None => Ok(()),
+            Some([]) => writeln!(f, "  processes  none"),
+            Some(processes) => processes.iter().enumerate().try_for_each(|(place, process)| {
+                let title = if place == 0 { "processes" } else { "" };
+                let used = process.used_bytes.map_or("unknown".to_owned(), bytes);
+                writeln!(f, "  {title:<9}  {:>10}  {used:>10}", process.pid)
+            }),
+        }
     }
 }

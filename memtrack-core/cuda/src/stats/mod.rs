@@ -4,23 +4,18 @@
 //! **Why a separate feature?** Programs that use only the hook then need not build cudarc and NVML, which takes 16 s on
 //! one core in debug builds and 36 s in release builds. The command enables it by default.
 
-mod answer;
 mod calls;
 mod error;
 mod gpus;
-mod memory_info;
+mod memory;
 mod nvml;
-mod pools;
-mod processes;
 
 #[doc(hidden)]
 pub use calls::start_driver;
 
 pub use self::{
-    answer::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
     error::GpuError,
     gpus::{Gpu, Gpus, gpus},
-    memory_info::{MemoryInfo, mem_get_info},
-    pools::{PoolStatistics, Watermark, pool_statistics, reset_pool_peaks},
-    processes::{DeviceProcess, gpu_processes, list_gpu_processes},
+    memory::{MemoryInfo, PoolStatistics, mem_get_info, pool_statistics, reset_pool_peaks},
+    nvml::{DeviceProcess, gpu_processes, list_gpu_processes},
 };

@@ -1,8 +1,38 @@
 //! Adds up device memory, counting each storage once, however many values hold it.
 
-use super::Bytes;
 use crate::graph::{Graph, Reachability};
 use foldhash::{HashMap, HashMapExt};
+use serde::Serialize;
+
+/// An amount of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Bytes {
+    /// The total of the known sizes, with each storage counted once.
+    pub known_bytes: u64,
+    /// The number of storages.
+    pub storages: u64,
+    /// The number of storages whose size is unknown.
+    pub unknown: u64,
+}
+
+/// Device memory, with each storage counted once.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct BytesAnswer {
+    /// The total size in bytes; null if the size of any storage is unknown.
+    size_bytes: Option<u64>,
+    /// The number of storages.
+    storages: u64,
+    /// The number of storages whose size is unknown.
+    storages_of_unknown_size: u64,
+}
+
+memtrack_model::serialize_as!(Bytes => BytesAnswer: |bytes| BytesAnswer {
+    size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),
+    storages: bytes.storages,
+    storages_of_unknown_size: bytes.unknown,
+});
 
 /// The storages in a graph.
 #[derive(Debug)]

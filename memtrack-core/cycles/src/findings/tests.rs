@@ -245,7 +245,7 @@ proptest::proptest! {
         edges.iter().for_each(|(from, to)| lines += &format!("N{from} .f{to} N{to}\n"));
         memory.iter().for_each(|node| lines += &format!("N{node} = 1\n"));
         let (graph, findings) = find_in_rust_graph(&lines);
-        let leads = leads_to_memory(&graph);
+        let leads = graph.leads_to_memory();
         let cyclic = find_cyclic_by_brute_force(&graph);
         let expected: Vec<u32> =
             (0..graph.nodes.len() as u32).filter(|&node| cyclic[node as usize] && leads[node as usize]).collect();

@@ -22,7 +22,6 @@
 //! A forked child registers and reports nothing until it calls [`enable`] itself. Its registry contains no inherited
 //! values except the `Rc`s of the thread that forked.
 
-mod entries;
 mod handles;
 mod registry;
 mod roots;
@@ -33,8 +32,8 @@ mod tests;
 mod weak;
 
 pub use handles::{Tracked, root_ended};
-pub use registry::{Register, RegisterDyn, register, register_dyn};
+pub use registry::{Register, RegisterDyn, disable, register, register_dyn};
 pub use roots::declare_root;
 pub use scan::{NotScanned, Report, Scan, find};
 pub(crate) use switch::is_enabled_in_process as is_enabled;
-pub use switch::{RegisterOptions, disable, enable, enable_with};
+pub use switch::{RegisterOptions, enable, enable_with};

@@ -5,9 +5,8 @@
 //! Registering a value, or freeing a dead entry, may run the program's code. No lock is held while that code runs. A
 //! value that is registered while its thread's thread-local variables are being dropped is ignored.
 
-use super::entries::{Entries, WeakEntry};
 use super::switch;
-use super::weak::{LocalWeak, SharedWeak};
+use super::weak::{Entries, LocalWeak, SharedWeak, WeakEntry};
 use memtrack_model::event::StackId;
 use memtrack_model::references::{Counted, References};
 use memtrack_recorder::recorder::{ForkCell, stack_here, ticks};
@@ -189,8 +188,10 @@ fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static
     SHARED.get()[shard_of_thread()].lock().push(entry);
 }
 
-/// Drops the registrations of this thread and of all shared values.
-pub(super) fn clear() {
+/// Turns off registration and drops the registrations of shared values and of this thread. Another thread's
+/// registrations are dropped when that thread ends.
+pub fn disable() {
+    switch::turn_off();
     let _inside = reentry::enter();
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {

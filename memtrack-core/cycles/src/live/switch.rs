@@ -48,11 +48,9 @@ pub fn enable_with(options: RegisterOptions) {
     STATE.store(ON | if options.stacks { STACKS } else { 0 }, Ordering::Release);
 }
 
-/// Turns off registration and drops the registrations of shared values and of this thread. Another thread's
-/// registrations are dropped when that thread ends.
-pub fn disable() {
+/// Turns off registration.
+pub(super) fn turn_off() {
     STATE.store(0, Ordering::Release);
-    super::registry::clear();
 }
 
 /// Returns whether values are registered. This costs one relaxed load.

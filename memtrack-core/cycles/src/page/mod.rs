@@ -13,9 +13,9 @@ use crate::graph::Graph;
 use crate::picture::svg::Picture;
 use crate::picture::{DrawnValues, weak_verb};
 use crate::words;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::human_count;
-use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -30,86 +30,108 @@ const MAX_REMARKS: usize = 50;
 pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let drawn = DrawnValues::of(graph, findings);
     let picture = Picture::new(graph, findings, &drawn);
-    let mut out = String::new();
-    let title = escape_line(title, MAX_TITLE_BYTES);
-    let more = list_left_out(&drawn, &picture);
-    let is_empty = findings.cycles.is_empty()
-        && graph.unexplained.is_empty()
-        && graph.remarks.is_empty()
-        && more.is_empty();
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-{}'; \
-         style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title} · reference cycles · memtrack</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main{}>\n<section class=\"findings\" \
-         aria-label=\"Findings\">\n",
-        SCRIPT_SHA256.trim(),
-        escape_text(&words::summary(graph, findings), MAX_REMARK_BYTES),
-        if is_empty { " class=\"alone\"" } else { "" },
+    let title = line(title, MAX_TITLE_BYTES);
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+        SCRIPT_SHA256.trim()
     );
-    findings::write(graph, findings, &drawn, &mut out);
-    let remarks = graph.remarks.iter().map(|remark| escape_text(remark, MAX_REMARK_BYTES));
-    if !graph.remarks.is_empty() || !more.is_empty() {
-        out.push_str("<h2>Remarks</h2>\n<ul class=\"remarks\">\n");
-        for remark in more.into_iter().chain(remarks.take(MAX_REMARKS)) {
-            let _ = writeln!(out, "<li>{remark}</li>");
-        }
-        if graph.remarks.len() > MAX_REMARKS {
-            let _ = writeln!(out, "<li>{} more remarks</li>", graph.remarks.len() - MAX_REMARKS);
-        }
-        out.push_str("</ul>\n");
-    }
-    out.push_str("</section>\n");
-    if drawn.nodes.is_empty() {
-        out.push_str(
-            "<section class=\"picture\" aria-label=\"Graph\"><p class=\"nothing\">No value here leads to device memory: there is \
-             nothing to draw.</p></section>\n",
-        );
-    } else {
-        let _ = write!(
-            out,
-            "<section class=\"picture\" aria-label=\"Graph\">\n<div class=\"bar\" id=\"bar\" hidden=\"hidden\"></div>\n\
-             <div class=\"view\" id=\"view\">\n{}</div>\n<p class=\"key\"><span><i class=\"box\"></i>a value</span> \
-             <span><i class=\"box memory\"></i>has device memory</span> {}</p>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\" hidden=\"hidden\">\
-             <p>Point at a value, or move to it with the arrow keys: its details appear here, with the place where its device memory \
-             was allocated.</p><p class=\"note\">A click on a reference follows it. Drag to move; the wheel, + and − zoom; 0 shows \
-             all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
-             below.</p></noscript>\n</section>\n",
-            picture.render(true),
-            if findings.cycles.is_empty() {
-                String::new()
-            } else {
-                let verb = weak_verb(graph);
-                format!(
-                    "<span><i class=\"ring\">1</i>in cycle 1</span> <span><i class=\"dash\"></i>{verb}</span>"
-                )
+    let left_out = parts_left_out(&drawn, &picture);
+    let has_remarks = !graph.remarks.is_empty() || !left_out.is_empty();
+    let is_empty = findings.cycles.is_empty() && graph.unexplained.is_empty() && !has_remarks;
+    let html = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · reference cycles · memtrack" }
+                style { (PreEscaped(STYLE)) }
             }
-        );
-        values::write(graph, findings, &drawn, &mut out);
-    }
-    let _ = write!(out, "</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n");
-    out
+            body {
+                header { h1 { (title) } p { (text(&words::summary(graph, findings), MAX_REMARK_BYTES)) } }
+                main class=[is_empty.then_some("alone")] {
+                    section.findings aria-label="Findings" {
+                        (findings::list(graph, findings, &drawn))
+                        @if has_remarks {
+                            h2 { "Remarks" }
+                            ul.remarks {
+                                @for part in left_out { li { (part) } }
+                                @for remark in graph.remarks.iter().take(MAX_REMARKS) {
+                                    li { (text(remark, MAX_REMARK_BYTES)) }
+                                }
+                                @if graph.remarks.len() > MAX_REMARKS {
+                                    li { (graph.remarks.len() - MAX_REMARKS) " more remarks" }
+                                }
+                            }
+                        }
+                    }
+                    section.picture aria-label="Graph" {
+                        @if drawn.nodes.is_empty() {
+                            p.nothing { "No value here leads to device memory: there is nothing to draw." }
+                        } @else {
+                            (picture_pane(graph, &picture, !findings.cycles.is_empty()))
+                        }
+                    }
+                    @if !drawn.nodes.is_empty() { (values::table(graph, findings, &drawn)) }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    html.into_string()
 }
 
-/// Lists the parts that the picture leaves out.
-fn list_left_out(drawn: &DrawnValues, picture: &Picture<'_>) -> Vec<String> {
+/// Returns the picture with its key and the pane in which the script describes values.
+fn picture_pane(graph: &Graph, picture: &Picture<'_>, has_cycles: bool) -> Markup {
+    html! {
+        div.bar id="bar" hidden="hidden" {}
+        div.view id="view" { (PreEscaped(picture.render(true))) }
+        p.key {
+            span { i.box {} "a value" } " " span { i class="box memory" {} "has device memory" } " "
+            @if has_cycles {
+                span { i.ring { "1" } "in cycle 1" } " " span { i.dash {} (weak_verb(graph)) }
+            }
+        }
+        div.pane id="pane" aria-live="polite" hidden="hidden" {
+            p {
+                "Point at a value, or move to it with the arrow keys: its details appear here, with the place where its device \
+                 memory was allocated."
+            }
+            p.note {
+                "A click on a reference follows it. Drag to move; the wheel, + and − zoom; 0 shows all, / finds."
+            }
+        }
+        noscript { p.key { "Values and references are links to the table below." } }
+    }
+}
+
+/// Returns the text, cut to `max_bytes` and cleaned. Untrusted text is written by this and [`line`] only.
+fn text(text: &str, max_bytes: usize) -> PreEscaped<String> {
+    PreEscaped(escape_text(text, max_bytes))
+}
+
+/// Returns the text like [`text`], on one line.
+fn line(text: &str, max_bytes: usize) -> PreEscaped<String> {
+    PreEscaped(escape_line(text, max_bytes))
+}
+
+/// Returns the parts that the picture leaves out.
+fn parts_left_out(drawn: &DrawnValues, picture: &Picture<'_>) -> Vec<Markup> {
     let mut out = Vec::new();
     if drawn.left_out > 0 {
-        let (verb, s) = if drawn.left_out == 1 { ("is", "") } else { ("are", "s") };
-        out.push(format!(
-            "{} more value{s} {verb} not drawn or listed here; <code>memtrack cycles -o graph.json</code> has {}.",
-            human_count(drawn.left_out),
-            if drawn.left_out == 1 { "it" } else { "them" }
-        ));
+        let (values, them) = if drawn.left_out == 1 { ("value is", "it") } else { ("values are", "them") };
+        out.push(html! {
+            (human_count(drawn.left_out)) " more " (values) " not drawn or listed here; "
+            code { "memtrack cycles -o graph.json" } " has " (them) "."
+        });
     }
     if picture.lines_left_out > 0 {
-        out.push(format!(
-            "{} of the references among the values drawn are not drawn; the table of values counts them.",
-            human_count(picture.lines_left_out)
-        ));
+        out.push(html! {
+            (human_count(picture.lines_left_out))
+            " of the references among the values drawn are not drawn; the table of values counts them."
+        });
     }
     out
 }

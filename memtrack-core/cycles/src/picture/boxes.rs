@@ -1,5 +1,6 @@
 //! The text in the boxes of a picture and beside its lines, and the size of that text.
 
+use super::select::DrawnEdge;
 use crate::graph::{Graph, Origin};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
@@ -83,7 +84,7 @@ pub(crate) fn format_memory(graph: &Graph, node: u32) -> String {
 /// Returns the names of a line's references, one per line of text, followed by the number of further references.
 pub(super) fn line_names(
     graph: &Graph,
-    line: &super::DrawnEdge,
+    line: &DrawnEdge,
     suggested: impl Fn(u32) -> bool,
 ) -> Vec<(String, bool)> {
     let mut edges = line.edges.clone();

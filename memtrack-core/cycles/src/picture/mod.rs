@@ -3,10 +3,8 @@
 mod boxes;
 mod layers;
 mod layout;
-mod lines;
 mod select;
 pub mod svg;
 
 pub(crate) use boxes::weak_verb;
-use lines::DrawnEdge;
-pub(crate) use select::{DrawnValues, MAX_CYCLES};
+pub(crate) use select::{DrawnValues, MAX_CYCLES, cycles_by_value};

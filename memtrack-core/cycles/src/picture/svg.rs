@@ -2,8 +2,7 @@
 
 use super::boxes::{self, BoxText, LINE_HEIGHT, PADDING, SMALL_LINE_HEIGHT};
 use super::layout::{BoxLine, Layout, Point, lay_out};
-use super::lines::{DrawnEdge, cycles_by_value, select_lines, suggested_edges};
-use super::select::DrawnValues;
+use super::select::{DrawnEdge, DrawnValues, cycles_by_value, select_lines, suggested_edges};
 use crate::findings::Findings;
 use crate::graph::Graph;
 use crate::words;

@@ -6,79 +6,28 @@
 
 mod allocated;
 mod report;
-mod reported;
 mod schedule;
-mod shared;
 mod warning;
+mod watchers;
 
 pub(crate) use allocated::frames_of;
 pub use allocated::name_allocations;
 pub use warning::WatchOptions;
+pub use watchers::Observation;
 
-use crate::Findings;
-use crate::live::{self, RegisterOptions, Report};
-use foldhash::{HashSet, HashSetExt};
+use crate::live::{self, RegisterOptions};
 use memtrack_recorder::recorder::ForkCell;
-use memtrack_recorder::{message, reentry, scope};
-use reported::ReportedKinds;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use memtrack_recorder::{reentry, scope};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use warning::WarningWriter;
-
-/// The result of a scan, as passed to the callback of [`observe_cycles`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Observation<'a> {
-    /// The report of the scan. Its graph contains the places where device memory was allocated, if they were recorded.
-    pub report: &'a Report,
-    /// The findings in the report's graph.
-    pub findings: &'a Findings,
-    /// The indices in [`Findings::cycles`] of the cycles that are new to this observer. A cycle is new if no cycle with
-    /// the same types and fields was found before, or if there are ten times as many now.
-    pub new: &'a [usize],
-}
-
-type Observe = dyn Fn(&Observation<'_>) + Send + Sync;
-
-/// An observer of cycles.
-struct Watcher {
-    number: u64,
-    /// The interval at which it requests scans of shared values, or `None` if it requests none.
-    interval: Option<Duration>,
-    observe: Box<Observe>,
-    reported: Mutex<ReportedKinds>,
-}
-
-/// Whether there might be a watcher. The flag is checked when a root scope ends, and it remains set in a forked child,
-/// which has no watchers.
-static WATCHED: AtomicBool = AtomicBool::new(false);
+use watchers::{Observe, WATCHED, Watcher, lock_watchers};
 
 /// The lock that is held while a watch starts or stops, so that these changes do not interleave.
 static CHANGES: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 fn lock_changes() -> MutexGuard<'static, ()> {
     CHANGES.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-static WATCHERS: ForkCell<Mutex<Watchers>> = ForkCell::new(Mutex::default);
-
-#[derive(Default)]
-struct Watchers {
-    next: u64,
-    list: Vec<Arc<Watcher>>,
-    /// Whether registration was off before the first watch.
-    was_off: bool,
-}
-
-fn lock_watchers() -> MutexGuard<'static, Watchers> {
-    WATCHERS.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the shortest interval at which any watcher requests scans of shared values.
-fn shortest_interval() -> Option<Duration> {
-    lock_watchers().list.iter().filter_map(|watcher| watcher.interval).min()
 }
 
 /// Turns on registration: from now on, values are registered, each with the place of its registration. Earlier values
@@ -209,7 +158,7 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
     WATCHED.store(true, Ordering::Relaxed);
     track_root_scopes();
     drop(changes);
-    shared::begin();
+    schedule::scan_shared_values();
     Watch { number }
 }
 
@@ -217,36 +166,4 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
 /// cycles that were new to at least one watcher, which is 0 if there are no watchers.
 pub fn check() -> usize {
     schedule::scan_now()
-}
-
-/// Notifies each watcher of the cycles that are new to it. No lock is held during the callbacks.
-fn notify(report: &mut Report) -> usize {
-    let all = lock_watchers().list.clone();
-    let inside = reentry::enter();
-    let findings = Findings::of(&report.graph);
-    let mut named = false;
-    let mut new_cycles = HashSet::new();
-    for watcher in &all {
-        let new = watcher
-            .reported
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .select_new(&report.graph, &findings);
-        if new.is_empty() {
-            continue;
-        }
-        if !std::mem::replace(&mut named, true) {
-            name_allocations(&mut report.graph);
-        }
-        new_cycles.extend(new.iter().copied());
-        let observed = Observation { report, findings: &findings, new: &new };
-        // The callback is the program's code.
-        let called = reentry::outside(|| catch_unwind(AssertUnwindSafe(|| (watcher.observe)(&observed))));
-        if let Err(panic) = called {
-            message::print("a callback of observe_cycles panicked");
-            std::mem::forget(panic);
-        }
-    }
-    drop(inside);
-    new_cycles.len()
 }

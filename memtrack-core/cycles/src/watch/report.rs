@@ -1,6 +1,6 @@
 //! Operations on the [`Report`] of a scan: analyzing and printing it, and writing it as a graph file or a page.
 
-use super::name_allocations;
+use super::allocated::name_allocations;
 use crate::live::Report;
 use crate::{Findings, Graph, json, page, text};
 use memtrack_file::ReplacingFile;

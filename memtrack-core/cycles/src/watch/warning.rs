@@ -1,7 +1,7 @@
 //! The warning about new cycles, which consists of a message on stderr and a page.
 
-use super::Observation;
 use super::report::write_page;
+use super::watchers::Observation;
 use crate::words;
 use memtrack_recorder::{environment, message, reentry};
 use std::io;

@@ -1,7 +1,7 @@
 //! Errors that occur when reading a pickle. Each error states what is wrong, at which byte it is wrong, and what to do
 //! about it.
 
-use super::Global;
+use super::operand::Global;
 use std::fmt;
 use std::io;
 

@@ -5,7 +5,6 @@
 //! instead of 0.36 s. Reading ahead on a second thread was faster on two idle cores, but took more processor time, and
 //! gained nothing once the window was small.
 
-use super::decode::{self, Token};
 use super::error::PickleErrorKind;
 use std::io::{ErrorKind, Read};
 
@@ -72,18 +71,6 @@ impl<R: Read> Source<R> {
         let byte = self.window[self.start];
         self.start += 1;
         Ok(byte)
-    }
-
-    /// Reads the next token.
-    #[inline]
-    pub(crate) fn read_token(&mut self) -> Result<Token, PickleErrorKind> {
-        loop {
-            if let Some((token, length)) = decode::decode_first(self.unread()) {
-                self.start += length;
-                return Ok(token);
-            }
-            self.refill()?;
-        }
     }
 
     /// Returns the bytes in the window that have not been consumed yet.

@@ -1,18 +1,21 @@
 //! The recorder's data about an entire recording and its devices, as stored in PyTorch's files: the start of the
-//! recording, the devices that are the process's heap and its mapped memory, the sampling parameters, the exact counts, and
-//! the items that did not fit into the recorder's tables.
+//! recording, the devices that are the process's heap and its mapped memory, the sampling parameters, the exact counts,
+//! the items that did not fit into the recorder's tables, and the CUDA driver's readings.
 //!
 //! `allocator_settings.memtrack.start_us`, `.heap` and `.mapped` are numbers. `.sampling`, `.sampled` and `.folded` are records,
 //! and `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device
 //! 65535. If the heap's peak was counted, there is also a record `.counted_peak`, with times in microseconds since the
-//! start. `.incomplete` is present if the recording was not finished.
+//! start. `.incomplete` is present if the recording was not finished. `.driver` is a list of readings, each of which is a
+//! record with the names of [`DriverReading`]'s fields.
 
 use super::convert::MAX_WRITTEN_INTEGER;
 use super::settings::{memtrack_part, read_record, record_to_value};
 use super::{Key, StringInterner};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::PyTorch;
-use memtrack_model::snapshot::{Clock, CountedPeak, DeviceStatistics, Folded, Meta, Snapshot, Value};
+use memtrack_model::snapshot::{
+    Clock, CountedPeak, DeviceStatistics, DriverReading, Folded, Meta, Snapshot, Value,
+};
 use serde::{Deserialize, Serialize};
 
 /// The parameters used for sampling a heap.
@@ -149,4 +152,24 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
         snapshot.counted_peak = peak.filter(|_| heap.is_some()).map(|peak| peak.to_counted_peak(start));
         snapshot.clock = Clock::of_microseconds(start);
     }
+}
+
+/// Returns the readings as a value, or `None` if there are none.
+pub(super) fn readings_to_value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
+    let readings: Vec<Value> =
+        readings.iter().map(|reading| record_to_value(reading, u64::MAX, strings)).collect();
+    (!readings.is_empty()).then(|| Value::List(readings.into()))
+}
+
+/// Restores the readings in a snapshot that was written by memtrack.
+pub(super) fn restore_readings(snapshot: &mut Snapshot) {
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
+    let strings = &snapshot.strings;
+    let setting =
+        pytorch.root_value(Key::AllocatorSettings).and_then(|all| memtrack_part(all, "driver", strings));
+    let Some(Value::List(readings)) = setting else { return };
+    let read =
+        readings.iter().take(DriverReading::MAX_COUNT).filter_map(|reading| read_record(reading, strings));
+    let read = read.filter(|reading: &DriverReading| reading.device.is_accelerator());
+    snapshot.driver = read.collect();
 }

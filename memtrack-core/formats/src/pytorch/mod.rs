@@ -4,11 +4,9 @@
 
 pub mod convert;
 mod counts;
-mod driver_readings;
 mod intern;
 pub(crate) mod read;
 mod samples;
-mod scope_sums;
 mod scopes;
 mod settings;
 mod write;
@@ -26,5 +24,5 @@ pub fn restore_settings(snapshot: &mut memtrack_model::Snapshot) {
     samples::restore(snapshot);
     scopes::restore(snapshot);
     counts::restore(snapshot);
-    driver_readings::restore(snapshot);
+    counts::restore_readings(snapshot);
 }

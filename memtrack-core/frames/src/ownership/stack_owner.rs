@@ -5,18 +5,21 @@ use super::names::{self, foreign_prefix, is_unnamed, short};
 use super::{JudgedFrame, Owner, table};
 use crate::trim::{is_internal, is_plumbing};
 use memtrack_model::Frame;
+use serde::Serialize;
 use std::fmt;
 
 /// The line in the user's code that requested a stack's memory, and the function that it called.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StackOwner {
-    /// The innermost frame in the user's code; `None` if the stack has no such frame.
+    /// The innermost line in the user's code in the row's stack; null if there is none, and in rankings without stacks.
     pub mine: Option<Frame>,
-    /// The framework function that the user's frame called; `None` if that frame allocates the memory itself. If no
-    /// frame in the stack is the user's, this is the outermost framework function or, failing that, the innermost
-    /// informative function. An example of the latter is a function of an interpreter that allocates memory for a
-    /// script that is not in the stack.
+    /// The function that the line `mine` called, or null if that line allocated the memory itself. If `mine` is null, this
+    /// is the function that stands for the row's stack instead: the outermost function of a framework or, failing that,
+    /// the innermost informative one, such as that of an interpreter that allocates memory for a script that is not in the
+    /// stack. Null in rankings without stacks.
+    #[serde(rename = "calls")]
     pub called: Option<Frame>,
 }
 

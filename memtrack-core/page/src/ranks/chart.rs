@@ -1,10 +1,10 @@
 //! The chart that compares the outliers with the other ranks, over the same columns as the heat map below. Outliers are
 //! drawn as lines, and the others as a band from their least to their most bytes, with the median in it.
 
-use super::{MAX_NAME_BYTES, Page, tint_of};
-use memtrack_model::escape::escape_line;
+use super::{MAX_NAME_BYTES, NameLook, Page, line, tint_of};
+use maud::{Markup, html};
 use memtrack_model::units::human_bytes;
-use memtrack_report::ranks::heat::HeatMap;
+use memtrack_report::ranks::heat::{HeatMap, RankHistory};
 use std::fmt::Write;
 
 /// The maximum number of outliers that are drawn.
@@ -18,104 +18,87 @@ const MAX_GRID_LINES: u64 = 3;
 /// The minimum distance between two names on the right, as a percentage of the height.
 const MIN_NAME_DISTANCE: f64 = 9.0;
 
-pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
+pub(super) fn figure(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
     let columns = heat.columns.count();
     let lines = &heat.histories[..heat.histories.len().min(MAX_LINES)];
+    let more = heat.histories.len() - lines.len();
     let top = heat.most.max(1) as f64 * HEADROOM;
     let y = |bytes: u64| HEIGHT * (1.0 - bytes as f64 / top);
+    let percent = |bytes: u64| y(bytes) / HEIGHT * 100.0;
     let has_band =
         heat.usual.iter().flatten().any(|(least, most)| least != most) || page.ranks.ranks.len() > 1;
-    let _ = write!(
-        out,
-        "<figure class=\"plot\">\n<figcaption><b>{}</b>",
-        match lines.len() {
-            0 if has_band => "All ranks together",
-            0 => "Over time",
-            1 => "The odd rank against the others",
-            _ => "The odd ranks against the others",
-        }
-    );
-    for (place, history) in lines.iter().enumerate() {
-        let name = escape_line(&page.ranks.label(history.rank), MAX_NAME_BYTES);
-        let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint_of(place));
-    }
-    if heat.histories.len() > lines.len() {
-        let _ = write!(out, " <span>and {} more</span>", heat.histories.len() - lines.len());
-    }
-    out.push_str(" <span><i class=\"line median\"></i>median</span>");
-    if has_band {
-        let others = if lines.is_empty() { "all" } else { "the others" };
-        let _ = write!(out, " <span><i class=\"box band\"></i>{others}, least to most</span>");
-    }
-    let _ = write!(out, "</figcaption>\n<div class=\"frame\"><div class=\"y\" aria-hidden=\"true\">");
+    let title = match lines.len() {
+        0 if has_band => "All ranks together",
+        0 => "Over time",
+        1 => "The odd rank against the others",
+        _ => "The odd ranks against the others",
+    };
+    let others = if lines.is_empty() { "all" } else { "the others" };
     let grid_lines = grid_lines(heat.most);
-    for &bytes in &grid_lines {
-        let _ = write!(
-            out,
-            "<span style=\"top:{:.2}%\">{}</span>",
-            y(bytes) / HEIGHT * 100.0,
-            human_bytes(bytes)
-        );
-    }
-    let _ = write!(
-        out,
-        "</div><div class=\"area chart\"><svg viewBox=\"0 0 {columns} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-label=\"Requested bytes over time: the odd ranks against the median of all; the table below has the numbers\">"
-    );
-    for &bytes in &grid_lines {
-        let _ = write!(out, "<path class=\"across\" d=\"M0 {:.1}H{columns}\"/>", y(bytes));
-    }
     let band = |side: fn(&(u64, u64)) -> u64| {
         heat.usual.iter().map(move |range| range.as_ref().map(side)).collect::<Vec<_>>()
     };
-    let (least, most) = (band(|range| range.0), band(|range| range.1));
-    let _ = write!(out, "<path class=\"band\" d=\"{}\"/>", area_path(&least, &most, y));
     let medians: Vec<Option<u64>> =
         heat.distributions.iter().map(|known| known.map(|known| known.median)).collect();
-    let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", step_path(&medians, y));
-    // The first rank is the most important one, so its line is drawn last, on top of the others.
-    for (place, history) in lines.iter().enumerate().rev() {
-        let _ = write!(
-            out,
-            "<path class=\"odd tint-{}\" d=\"{}\"/>",
-            tint_of(place),
-            step_path(&history.bytes, y)
-        );
-    }
-    out.push_str("</svg></div><div class=\"side\">");
-    let ends: Vec<f64> = lines
-        .iter()
-        .map(|history| {
-            history.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
-        })
-        .collect();
-    for (place, (history, top)) in lines.iter().zip(spread_out(&ends)).enumerate() {
-        let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint_of(place));
-        out.push_str(&page.format_name_element(
-            number,
-            history.rank,
-            &attributes,
-            &page.short_name(history.rank),
-        ));
-    }
-    out.push_str("</div>");
-    write_axis(heat, out);
-    out.push_str("</div>\n</figure>\n");
-}
-
-/// Writes the axis below a drawing.
-pub(super) fn write_axis(heat: &HeatMap, out: &mut String) {
-    const MAX_LABELS: usize = 8;
-    let columns = heat.columns.count() as f64;
-    out.push_str("<div class=\"x\" aria-hidden=\"true\">");
-    for (at, text) in heat.columns.axis_labels(MAX_LABELS) {
-        let at = 100.0 * at / columns;
-        // A label that starts at the right end would not fit.
-        if at <= 99.0 {
-            let _ = write!(out, "<span style=\"left:{at:.2}%\">{text}</span>");
+    let last = |history: &RankHistory| history.bytes.iter().flatten().next_back().copied();
+    let ends: Vec<f64> = lines.iter().map(|history| last(history).map_or(0.0, percent)).collect();
+    html! {
+        figure.plot {
+            figcaption {
+                b { (title) }
+                @for (place, history) in lines.iter().enumerate() {
+                    " " span { i class={ "line " (tint_of(place)) } {} (line(&page.ranks.label(history.rank), MAX_NAME_BYTES)) }
+                }
+                @if more > 0 { " " span { "and " (more) " more" } }
+                " " span { i class="line median" {} "median" }
+                @if has_band { " " span { i class="box band" {} (others) ", least to most" } }
+            }
+            div.frame {
+                div.y aria-hidden="true" {
+                    @for &bytes in &grid_lines {
+                        span style=(format!("top:{:.2}%", percent(bytes))) { (human_bytes(bytes)) }
+                    }
+                }
+                div class="area chart" {
+                    svg viewBox=(format!("0 0 {columns} {HEIGHT}")) preserveAspectRatio="none" role="img"
+                        aria-label="Requested bytes over time: the odd ranks against the median of all; the table below has the numbers" {
+                        @for &bytes in &grid_lines {
+                            path.across d=(format!("M0 {:.1}H{columns}", y(bytes))) {}
+                        }
+                        path.band d=(area_path(&band(|range| range.0), &band(|range| range.1), y)) {}
+                        path.median d=(step_path(&medians, y)) {}
+                        // The first rank is the most important one, so its line is drawn last, on top of the others.
+                        @for (place, history) in lines.iter().enumerate().rev() {
+                            path class={ "odd " (tint_of(place)) } d=(step_path(&history.bytes, y)) {}
+                        }
+                    }
+                }
+                div.side {
+                    @for (place, (history, top)) in lines.iter().zip(spread_out(&ends)).enumerate() {
+                        @let look = NameLook { class: Some(tint_of(place)), style: format!("top:{top:.1}%"), title: None };
+                        (page.rank_name(number, history.rank, &look, &page.short_name(history.rank)))
+                    }
+                }
+                (axis(heat))
+            }
         }
     }
-    out.push_str("</div>");
+}
+
+/// Returns the axis below a drawing.
+pub(super) fn axis(heat: &HeatMap) -> Markup {
+    const MAX_LABELS: usize = 8;
+    let columns = heat.columns.count() as f64;
+    let labels =
+        heat.columns.axis_labels(MAX_LABELS).into_iter().map(|(at, text)| (100.0 * at / columns, text));
+    html! {
+        div.x aria-hidden="true" {
+            // A label that starts at the right end would not fit.
+            @for (at, text) in labels.filter(|(at, _)| *at <= 99.0) {
+                span style=(format!("left:{at:.2}%")) { (text) }
+            }
+        }
+    }
 }
 
 /// Returns round numbers of bytes up to `most`, which are 0 and the multiples of a power of two.

@@ -9,13 +9,12 @@
 
 use super::cells::{encode_bytes_image, encode_difference_image, pack_cells};
 use super::colours::{GREY, bytes_palette, difference_palette, format_css, scale_colours};
-use super::{MAX_NAME_BYTES, Page, chart, tint_of};
-use memtrack_model::escape::{escape_line, escape_text};
+use super::{MAX_NAME_BYTES, NameLook, Page, chart, text, tint_of};
+use maud::{Markup, PreEscaped, html};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
 use memtrack_report::ranks::heat::{HeatMap, HeatRow};
 use memtrack_report::ranks::rule::MIN_RANKS;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// The height of a map in pixels, unless its rows would be taller than [`MAX_ROW_HEIGHT`] or shorter than a pixel.
 const HEIGHT: usize = 512;
@@ -44,86 +43,72 @@ struct Head<'a> {
     off: bool,
 }
 
-pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
+pub(super) fn figure(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
     let memory = &page.ranks.memories[number];
     let has_differences = memory.members.len() >= MIN_RANKS;
     let [left, cell] = heat.columns.sentences();
     let (rows, height) = (heat.rows.len().max(1), map_height(heat.rows.len()));
-    let _ = write!(
-        out,
-        "<figure class=\"plot heat\" id=\"m{number}-heat\">\n<figcaption><b>{}</b>",
-        match heat.is_folded() {
-            true => format!(
-                "{}, {} in each row",
-                counted(memory.members.len() as u64, "rank"),
-                human_count(heat.ranks_per_row as u64)
-            ),
-            false => counted(memory.members.len() as u64, "rank"),
-        }
-    );
-    let _ = write!(
-        out,
-        " From left to right: {} {}",
-        escape_text(&left, MAX_NAME_BYTES),
-        escape_text(&cell, MAX_NAME_BYTES)
-    );
-    if heat.is_folded() {
-        out.push_str(
-            " Of the ranks that share a row, the one that is highest is shown, and of differences the one that is furthest off.",
-        );
-    }
-    out.push_str("</figcaption>\n");
-    if has_differences {
-        for (class, name, is_on) in [("off", "Off the median", true), ("bytes", "Bytes", false)] {
-            let checked = if is_on { " checked=\"checked\"" } else { "" };
-            let _ = write!(
-                out,
-                "<input type=\"radio\" name=\"m{number}-layer\" id=\"m{number}-{class}\" class=\"pick pick-{class}\"{checked}/>\
-                 <label for=\"m{number}-{class}\">{name}</label>"
-            );
-        }
-    }
-    write_legend(heat, has_differences, out);
-    out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
     // If there is no room for all names, show every n-th name. n is a power of two, because the number of ranks usually
     // is too, so that n divides it evenly.
     let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,
         _ => (3 * TEXT_HEIGHT).div_ceil(height / rows).next_power_of_two(),
     };
-    for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
-        let rank = memory.members[row.members.start].0;
-        let title = escape_line(&format_row_name(page, number, row), MAX_NAME_BYTES);
-        let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", row_middle(at, rows));
-        out.push_str(&page.format_name_element(number, rank, &attributes, &page.short_name(rank)));
+    let is_fine = heat.columns.count() > MAX_NARROW_COLUMNS;
+    let id = |part: &str| format!("m{number}-{part}");
+    let (width, image_height) = (heat.columns.count(), heat.rows.len());
+    let alternative_text = alternative_text(page, heat);
+    html! {
+        figure class="plot heat" id=(id("heat")) {
+            figcaption {
+                b {
+                    (counted(memory.members.len() as u64, "rank"))
+                    @if heat.is_folded() {
+                        ", " (human_count(heat.ranks_per_row as u64)) " in each row"
+                    }
+                }
+                " From left to right: " (text(&left, MAX_NAME_BYTES)) " " (text(&cell, MAX_NAME_BYTES))
+                @if heat.is_folded() {
+                    " Of the ranks that share a row, the one that is highest is shown, and of differences the one that is furthest off."
+                }
+            }
+            @if has_differences {
+                @for (class, name, is_on) in [("off", "Off the median", true), ("bytes", "Bytes", false)] {
+                    input type="radio" name=(id("layer")) id=(id(class)) class={ "pick pick-" (class) }
+                        checked=[is_on.then_some("checked")];
+                    label for=(id(class)) { (name) }
+                }
+            }
+            (legend(heat, has_differences))
+            div.frame {
+                nav.y aria-label="Ranks" {
+                    @for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
+                        @let rank = memory.members[row.members.start].0;
+                        @let title = format_row_name(page, number, row);
+                        @let style = format!("top:{:.3}%", row_middle(at, rows));
+                        @let look = NameLook { class: None, style, title: Some(&title) };
+                        (page.rank_name(number, rank, &look, &page.short_name(rank)))
+                    }
+                }
+                div class=(if is_fine { "area map fine" } else { "area map" }) id=(id("map"))
+                    style=(format!("height:{height}px")) aria-describedby=(id("said")) {
+                    @if has_differences {
+                        img class="off" width=(width) height=(image_height)
+                            alt={ "What is off the median. " (alternative_text) } src=(encode_difference_image(heat));
+                    }
+                    img class="bytes" width=(width) height=(image_height)
+                        alt={ "Requested bytes. " (alternative_text) } src=(encode_bytes_image(heat));
+                    div.cursor hidden="hidden" {}
+                }
+                (outlier_names(page, number, heat, height))
+                (chart::axis(heat))
+            }
+            p.said id=(id("said")) aria-live="polite" hidden="hidden" {}
+            script type="application/json" id=(id("cells")) {
+                (PreEscaped(format_json(page, number, heat, has_differences)))
+            }
+        }
     }
-    let fine = if heat.columns.count() > MAX_NARROW_COLUMNS { " fine" } else { "" };
-    let _ = write!(
-        out,
-        "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
-    );
-    let sizes = format!("width=\"{}\" height=\"{}\"", heat.columns.count(), heat.rows.len());
-    let alternative_text = format_alternative_text(page, heat);
-    if has_differences {
-        let _ = write!(
-            out,
-            "<img class=\"off\" {sizes} alt=\"What is off the median. {alternative_text}\" src=\"{}\"/>",
-            encode_difference_image(heat)
-        );
-    }
-    let _ = write!(
-        out,
-        "<img class=\"bytes\" {sizes} alt=\"Requested bytes. {alternative_text}\" src=\"{}\"/><div class=\"cursor\" hidden=\"hidden\"></div></div>",
-        encode_bytes_image(heat)
-    );
-    write_names(page, number, heat, height, out);
-    chart::write_axis(heat, out);
-    let _ = write!(
-        out,
-        "</div>\n<p class=\"said\" id=\"m{number}-said\" aria-live=\"polite\" hidden=\"hidden\"></p>\n\
-         <script type=\"application/json\" id=\"m{number}-cells\">{}</script>\n</figure>\n",
-        format_json(page, number, heat, has_differences)
-    );
 }
 
 /// Returns the height of a map with `rows` rows. Each row is at least one pixel tall, so that none is omitted.
@@ -148,54 +133,49 @@ fn format_row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
 }
 
 /// Returns the alternative text of the images.
-fn format_alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
+fn alternative_text(page: &Page<'_>, heat: &HeatMap) -> PreEscaped<String> {
     let odd: Vec<String> =
         heat.histories.iter().take(8).map(|history| page.ranks.label(history.rank)).collect();
     let odd = match odd.len() {
         0 => "No rank is odd.".to_owned(),
         _ => format!("Odd: {}.", odd.join(", ")),
     };
-    escape_text(&format!("{odd} The table below has the numbers."), MAX_NAME_BYTES)
+    text(&format!("{odd} The table below has the numbers."), MAX_NAME_BYTES)
 }
 
-/// Writes the legend for the colours.
-fn write_legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
-    let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(format_css).collect::<Vec<_>>().join(",");
-    let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
-    let nothing = match empty {
-        true => {
-            format!(" <span><i class=\"box\" style=\"background:{}\"></i>no data</span>", format_css(GREY))
-        }
-        false => String::new(),
+/// Returns the legend for the colours.
+fn legend(heat: &HeatMap, has_differences: bool) -> Markup {
+    let scale = |stops: Vec<[u8; 4]>| {
+        let stops = stops.into_iter().map(format_css).collect::<Vec<_>>().join(",");
+        html! { i.scale style=(format!("background:linear-gradient(90deg,{stops})")) {} }
     };
-    if has_differences {
-        let by = human_bytes(heat.furthest_off);
-        let _ = write!(
-            out,
-            "<p class=\"legend off\"><span>−{by}</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
-             <span>+{by}</span> <span>pale: no more than usual</span>{nothing}</p>",
-            gradient(scale_colours(&difference_palette(), true)),
-        );
+    let has_empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
+    let nothing = html! {
+        @if has_empty {
+            " " span { i.box style=(format!("background:{}", format_css(GREY))) {} "no data" }
+        }
+    };
+    let by = human_bytes(heat.furthest_off);
+    html! {
+        @if has_differences {
+            p class="legend off" {
+                span { "−" (by) } " " (scale(scale_colours(&difference_palette(), true))) " " span { "+" (by) } " "
+                span { "pale: no more than usual" } (nothing)
+            }
+        }
+        p class="legend bytes" {
+            span { "0 B" } " " (scale(scale_colours(&bytes_palette(), false))) " " span { (human_bytes(heat.most)) } (nothing)
+        }
     }
-    let _ = writeln!(
-        out,
-        "<p class=\"legend bytes\"><span>0 B</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
-         <span>{}</span>{nothing}</p>",
-        gradient(scale_colours(&bytes_palette(), false)),
-        human_bytes(heat.most)
-    );
 }
 
-/// Writes the names of the outliers beside their rows, starting with the ranks furthest from the median. If a name
-/// would overlap another, a mark is written instead of it.
-fn write_names(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
+/// Returns the names of the outliers beside their rows, starting with the ranks furthest from the median. If a name
+/// would overlap another, there is a mark instead of it.
+fn outlier_names(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize) -> Markup {
     let memory = &page.ranks.memories[number];
-    out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
     let mut named: Vec<f64> = Vec::new();
-    for (place, history) in heat.histories.iter().enumerate() {
-        let Some(member) = memory.members.iter().position(|member| member.0 == history.rank) else {
-            continue;
-        };
+    let names = heat.histories.iter().enumerate().filter_map(|(place, history)| {
+        let member = memory.members.iter().position(|member| member.0 == history.rank)?;
         let top = row_middle(member / heat.ranks_per_row, heat.rows.len().max(1));
         let pixels = top * height as f64 / 100.0;
         let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT_HEIGHT as f64);
@@ -203,12 +183,14 @@ fn write_names(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, ou
         if has_room {
             named.push(pixels);
         }
-        let title = escape_line(&page.ranks.label(history.rank), MAX_NAME_BYTES);
-        let attributes =
-            format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint_of(place));
-        out.push_str(&page.format_name_element(number, history.rank, &attributes, &name));
+        let title = page.ranks.label(history.rank);
+        let style = format!("top:{top:.3}%");
+        let look = NameLook { class: Some(tint_of(place)), style, title: Some(&title) };
+        Some(page.rank_name(number, history.rank, &look, &name))
+    });
+    html! {
+        nav.side aria-label="Odd ranks" { @for name in names { (name) } }
     }
-    out.push_str("</nav>");
 }
 
 fn format_json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {

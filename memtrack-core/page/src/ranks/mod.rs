@@ -14,12 +14,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
 use memtrack_report::ranks::heat::{HeatMap, MAX_COLUMNS, MAX_ROWS, RankHistory};
 use memtrack_report::ranks::{RankNumbers, Ranks, RanksMemory};
 use std::collections::HashSet;
-use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -47,39 +47,63 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
         ranks.memories.iter().take(shown).map(|memory| ranks.numbers(memory, limit)).collect();
     let listed = tables.iter().map(|table| table.rows.iter().map(|row| row.0).collect()).collect();
     let page = Page { ranks, links, tables, listed };
-    let mut out = String::new();
-    let title = escape_line(&ranks.title(), MAX_NAME_BYTES);
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-{}'; \
-         style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title} · memtrack</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\n",
-        SCRIPT_SHA256.trim(),
+    let title = line(&ranks.title(), MAX_NAME_BYTES);
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action \
+         'none'",
+        SCRIPT_SHA256.trim()
     );
-    for doubt in &ranks.doubts {
-        let _ = writeln!(out, "<p class=\"doubt\">Careful: {}.</p>", escape_text(doubt, MAX_SENTENCE_BYTES));
-    }
-    out.push_str("</header>\n<main>\n");
-    if ranks.memories.is_empty() {
-        out.push_str("<p class=\"answer\">None of them holds any memory.</p>\n");
-    }
-    for number in 0..ranks.memories.len().min(MAX_MEMORIES) {
-        page.write_memory(number, &mut out);
-    }
-    if ranks.memories.len() > MAX_MEMORIES {
-        let more = counted((ranks.memories.len() - MAX_MEMORIES) as u64, "more device");
-        let _ = writeln!(out, "<p>… and {more}: <code>memtrack ranks</code> without -o prints them.</p>");
-    }
-    page.write_incomplete(&mut out);
-    let _ = write!(
-        out,
-        "<p class=\"note\">A rank is odd if it is off the median by more than 5 scaled median absolute deviations, 5 % and 1 MiB. Bytes \
-         are requested ones; reserved are segments.</p>\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    );
-    out
+    let more = ranks.memories.len().saturating_sub(MAX_MEMORIES);
+    let html = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · memtrack" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (title) }
+                    @for doubt in &ranks.doubts {
+                        p.doubt { "Careful: " (text(doubt, MAX_SENTENCE_BYTES)) "." }
+                    }
+                }
+                main {
+                    @if ranks.memories.is_empty() { p.answer { "None of them holds any memory." } }
+                    @for number in 0..ranks.memories.len().min(MAX_MEMORIES) {
+                        (page.memory(number))
+                    }
+                    @if more > 0 {
+                        p {
+                            "… and " (counted(more as u64, "more device")) ": "
+                            code { "memtrack ranks" } " without -o prints them."
+                        }
+                    }
+                    (page.incomplete())
+                    p.note {
+                        "A rank is odd if it is off the median by more than 5 scaled median absolute deviations, 5 % and 1 MiB. \
+                         Bytes are requested ones; reserved are segments."
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    html.into_string()
+}
+
+/// Returns the text, cut to `max_bytes` and cleaned. Untrusted text is written by this and [`line`] only.
+fn text(text: &str, max_bytes: usize) -> PreEscaped<String> {
+    PreEscaped(escape_text(text, max_bytes))
+}
+
+/// Returns the text like [`text`], on one line.
+fn line(text: &str, max_bytes: usize) -> PreEscaped<String> {
+    PreEscaped(escape_line(text, max_bytes))
 }
 
 struct Page<'a> {
@@ -92,21 +116,21 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Writes the section about one kind of memory.
-    fn write_memory(&self, number: usize, out: &mut String) {
+    /// Returns the section about one kind of memory.
+    fn memory(&self, number: usize) -> Markup {
         let memory = &self.ranks.memories[number];
         let heat = HeatMap::of(self.ranks, memory, MAX_COLUMNS, self.max_rows(memory));
-        let _ = writeln!(
-            out,
-            "<section class=\"memory\" aria-labelledby=\"m{number}\">\n<h2 id=\"m{number}\">{}</h2>",
-            escape_line(&self.ranks.heading(memory), MAX_NAME_BYTES)
-        );
-        self.write_answer(memory, &heat, out);
-        chart::write(self, number, &heat, out);
-        map::write(self, number, &heat, out);
-        self.write_explanations(memory, out);
-        table::write(self, number, &heat, out);
-        out.push_str("</section>\n");
+        let id = format!("m{number}");
+        html! {
+            section.memory aria-labelledby=(id) {
+                h2 id=(id) { (line(&self.ranks.heading(memory), MAX_NAME_BYTES)) }
+                (self.answer(memory, &heat))
+                (chart::figure(self, number, &heat))
+                (map::figure(self, number, &heat))
+                (self.explanations(memory))
+                (table::table(self, number, &heat))
+            }
+        }
     }
 
     /// Returns the maximum number of rows in a map, which keeps the page small and the rows distinguishable.
@@ -116,30 +140,23 @@ impl Page<'_> {
         if memory.members.len() > most { most / 2 } else { most }
     }
 
-    fn write_answer(&self, memory: &RanksMemory, heat: &HeatMap, out: &mut String) {
-        let verdict = self.ranks.verdict(memory);
-        let (first, more) =
-            verdict.split_first().map_or((String::new(), &[][..]), |(one, more)| (one.clone(), more));
-        let mut answer = first;
-        let of_first =
-            memory.outliers.first().and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.rank));
+    fn answer(&self, memory: &RanksMemory, heat: &HeatMap) -> Markup {
+        let mut sentences = self.ranks.verdict(memory).into_iter();
+        let mut answer = sentences.next().unwrap_or_default();
+        let first = memory.outliers.first();
+        let of_first = first.and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.rank));
         if let Some(since) = of_first.and_then(|history| self.format_since(history, heat)) {
             answer = format!("{answer} {since}");
         }
-        let _ = writeln!(out, "<p class=\"answer\">{}</p>", escape_text(&answer, 2 * MAX_SENTENCE_BYTES));
-        let others = heat
-            .histories
-            .iter()
-            .filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
+        let others = heat.histories.iter().filter(|one| first.is_none_or(|odd| odd.rank != one.rank));
         let others = others.take(MAX_SINCE_SENTENCES).filter_map(|history| self.format_since(history, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
-        let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
-        if !lines.is_empty() {
-            out.push_str("<ul class=\"more\">\n");
-            for sentence in lines {
-                let _ = writeln!(out, "<li>{}</li>", escape_text(&sentence, MAX_SENTENCE_BYTES));
+        let more: Vec<String> = sentences.chain(others).chain(steps).collect();
+        html! {
+            p.answer { (text(&answer, 2 * MAX_SENTENCE_BYTES)) }
+            @if !more.is_empty() {
+                ul.more { @for sentence in more { li { (text(&sentence, MAX_SENTENCE_BYTES)) } } }
             }
-            out.push_str("</ul>\n");
         }
     }
 
@@ -149,42 +166,39 @@ impl Page<'_> {
         Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))
     }
 
-    /// Writes the groups that explain the outliers.
-    fn write_explanations(&self, memory: &RanksMemory, out: &mut String) {
+    /// Returns the groups that explain the outliers. The first few explanations are open.
+    fn explanations(&self, memory: &RanksMemory) -> Markup {
         let explained = self.ranks.explained(memory);
-        for (place, outlier) in explained.iter().take(table::MAX_EXPLAINED).enumerate() {
-            // The first few explanations are open.
-            let open = if place < MAX_SINCE_SENTENCES { " open=\"open\"" } else { "" };
-            table::write_explanation(self.ranks, outlier, open, out);
-        }
         let more = explained.len().saturating_sub(table::MAX_EXPLAINED);
-        if more > 0 {
-            let more = counted(more as u64, "more odd rank");
-            let _ =
-                writeln!(out, "<p class=\"note\">{more}: <code>memtrack ranks --json</code> says why.</p>");
+        html! {
+            @for (place, outlier) in explained.iter().take(table::MAX_EXPLAINED).enumerate() {
+                (table::explanation(self.ranks, outlier, place < MAX_SINCE_SENTENCES))
+            }
+            @if more > 0 {
+                p.note { (counted(more as u64, "more odd rank")) ": " code { "memtrack ranks --json" } " says why." }
+            }
         }
     }
 
     /// Lists the data that the files lack, and the files that could not be read.
-    fn write_incomplete(&self, out: &mut String) {
-        for gap in self.ranks.gaps() {
-            let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escape_text(&gap, MAX_SENTENCE_BYTES));
-        }
+    fn incomplete(&self) -> Markup {
         let unread = &self.ranks.unread;
-        if unread.is_empty() {
-            return;
+        html! {
+            @for gap in self.ranks.gaps() { p.doubt { (text(&gap, MAX_SENTENCE_BYTES)) } }
+            @if !unread.is_empty() {
+                section {
+                    h2 { "Not read: " (counted(unread.len() as u64, "file")) }
+                    ul.unread {
+                        @for (file, why) in unread.iter().take(MAX_UNREADABLE) {
+                            li { code { (line(file, MAX_NAME_BYTES)) } ": " (text(why, MAX_SENTENCE_BYTES)) }
+                        }
+                        @if unread.len() > MAX_UNREADABLE {
+                            li { "… " (human_count((unread.len() - MAX_UNREADABLE) as u64)) " more" }
+                        }
+                    }
+                }
+            }
         }
-        let files = counted(unread.len() as u64, "file");
-        let _ = writeln!(out, "<section>\n<h2>Not read: {files}</h2>\n<ul class=\"unread\">");
-        for (file, why) in unread.iter().take(MAX_UNREADABLE) {
-            let (file, why) = (escape_line(file, MAX_NAME_BYTES), escape_text(why, MAX_SENTENCE_BYTES));
-            let _ = writeln!(out, "<li><code>{file}</code>: {why}</li>");
-        }
-        if unread.len() > MAX_UNREADABLE {
-            let more = human_count((unread.len() - MAX_UNREADABLE) as u64);
-            let _ = writeln!(out, "<li>… {more} more</li>");
-        }
-        out.push_str("</ul>\n</section>\n");
     }
 
     /// Returns the short name of a rank, which is its number or, if it has none, its file's name without folders,
@@ -200,22 +214,33 @@ impl Page<'_> {
         }
     }
 
-    /// Returns an element for a rank's name with these attributes. The element is a link to the rank's own page if it
-    /// has one, or else to its row in the table if it is listed there, or else plain text.
-    fn format_name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
+    /// Returns an element for a rank's name. The element is a link to the rank's own page if it has one, or else to its
+    /// row in the table if it is listed there, or else plain text.
+    fn rank_name(&self, memory: usize, rank: usize, look: &NameLook<'_>, name: &str) -> Markup {
+        let NameLook { class, style, title } = look;
+        let title = title.map(|title| line(title, MAX_NAME_BYTES));
         let link = match self.links.get(rank).and_then(Option::as_ref) {
-            Some(link) => Some(escape_text(link, usize::MAX)),
-            None => self.listed[memory].contains(&rank).then(|| format!("#m{memory}-r{rank}")),
+            Some(link) => Some(text(link, usize::MAX)),
+            None => self.listed[memory].contains(&rank).then(|| PreEscaped(format!("#m{memory}-r{rank}"))),
         };
-        let name = escape_line(name, MAX_NAME_BYTES);
-        match link {
-            Some(link) => format!("<a {attributes} href=\"{link}\">{name}</a>"),
-            None => format!("<span {attributes}>{name}</span>"),
+        let name = line(name, MAX_NAME_BYTES);
+        html! {
+            @match link {
+                Some(link) => a class=[class] style=(style) title=[title] href=(link) { (name) },
+                None => span class=[class] style=(style) title=[title] { (name) },
+            }
         }
     }
 }
 
-/// Returns the number of an outlier's tint. The first few outliers have a tint each, and all others share one.
-fn tint_of(place: usize) -> usize {
-    place.min(chart::MAX_LINES)
+/// The attributes of a rank's name beside a drawing.
+struct NameLook<'a> {
+    class: Option<String>,
+    style: String,
+    title: Option<&'a str>,
+}
+
+/// Returns the class of an outlier's tint. The first few outliers have a tint each, and all others share one.
+fn tint_of(place: usize) -> String {
+    format!("tint-{}", place.min(chart::MAX_LINES))
 }

@@ -75,6 +75,14 @@ fn parse(document: &str) -> Parsed {
             at = from;
         }
     }
+    // Elements without content have no end in HTML.
+    for name in ["<meta ", "<input ", "<img "] {
+        let mut at = 0;
+        while let Some(begin) = document[at..].find(name) {
+            at += begin + document[at + begin..].find('>').unwrap();
+            document.insert(at, '/');
+        }
+    }
     assert!(
         document.chars().all(|c| matches!(c, '\n' | ' '..='\u{7e}' | '\u{a0}'..='\u{fffd}')),
         "characters of XML only"

@@ -7,9 +7,8 @@
 
 use super::uses::{Memory, States};
 use crate::curve::{Curve, State};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 
 /// The effect of a program change on pieces of memory.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +19,14 @@ pub(super) struct Change {
     pub(super) needed: Vec<(u32, States)>,
     /// Extra bytes allocated in individual states.
     pub(super) extra: Vec<(State, i64)>,
+}
+
+impl Change {
+    pub(super) fn append(&mut self, other: &Self) {
+        self.removed.extend(&other.removed);
+        self.needed.extend(&other.needed);
+        self.extra.extend(&other.extra);
+    }
 }
 
 /// Computes the peak that remains after changes.
@@ -39,7 +46,7 @@ impl<'a> Edits<'a> {
         changes: impl IntoIterator<Item = &'c Change>,
     ) -> u64 {
         // The same piece may appear in several changes, but it must be removed or kept only once.
-        let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
+        let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>)> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
             for &(piece, states) in &change.removed {

@@ -3,16 +3,15 @@
 use super::edits::Change;
 use super::lines::{CodeLine, program_frame};
 use super::uses::{Gap, Memory, Use};
-use super::{Finding, Kind, NearUse};
+use super::{Finding, Kind, LastUse, NextUse};
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::names::Names;
 use crate::places::{ModuleId, StepPart};
-use foldhash::fast::RandomState;
-use memtrack_blocks::estimate::{Estimate, Sum};
-use memtrack_model::optrace::{RecordKind, TraceFrame};
+use foldhash::{HashMap, HashSet};
+use memtrack_blocks::estimate::Sum;
+use memtrack_model::optrace::{OperatorTrace, RecordKind, TraceFrame};
 use memtrack_model::snapshot::StringId;
-use std::collections::{HashMap, HashSet};
 
 /// A proposed change, consisting of the finding and its effect on memory.
 #[derive(Clone, Debug)]
@@ -60,9 +59,9 @@ pub(super) fn find_proposals(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-    recomputable: &HashSet<u32, RandomState>,
+    recomputable: &HashSet<u32>,
 ) -> Vec<Proposal> {
-    let mut groups: HashMap<Key, Group, RandomState> = HashMap::default();
+    let mut groups: HashMap<Key, Group> = HashMap::default();
     let mut order: Vec<Key> = Vec::new();
     for (number, piece) in (0..).zip(&memory.pieces) {
         if piece.storage.is_none() {
@@ -216,34 +215,44 @@ fn build_finding(
         let module = key.origin.module.map(|module| memory.places.full_name(module));
         (key.origin.operator.map(|name| trace.strings.get(name).into_owned()), module)
     };
-    let near = |of: Use, distance_ns: u64| {
-        let (operator, module) = names.call_name(of.record);
-        NearUse { operator, module, distance_ns }
-    };
     let (mut sum, mut blocks) = (Sum::default(), Sum::default());
     for (piece, _) in at_peak {
         memory.pieces[*piece as usize].add_to(memory.profile, &mut sum, &mut blocks);
     }
-    let bytes = memory.bytes_of(at_peak.iter().map(|(piece, _)| piece));
-    let error = memory.estimate_error(bytes, &sum);
+    let allocated_bytes = memory.bytes_of(at_peak.iter().map(|(piece, _)| piece));
     Some(Finding {
         kind: key.kind,
+        allocated_bytes,
+        allocated_bytes_error: memory.estimate_error(allocated_bytes, &sum),
+        count: at_peak.len() as u64,
         category: memory.category(largest, curve, peak),
         module,
-        modules: Vec::new(),
         operator,
         line: key.origin.line.map(|frame| CodeLine::of(trace, frame)),
-        pieces: at_peak.len() as u64,
-        bytes,
-        error,
-        saves_bytes: 0,
-        saves_error: Estimate::default(),
-        peak_bytes: 0,
-        peak_error: Estimate::default(),
-        obtained_ns: piece.begin_ns.map(|begin_ns| since(begin_ns, peak_ns)),
-        used_before: gap.before.map(|of| near(of, since(of.end_ns, peak_ns))),
-        used_after: gap.after.map(|of| near(of, since(peak_ns, of.begin_ns))),
-        freed_ns: piece.end_ns.map(|end_ns| since(peak_ns, end_ns)),
-        forward_ns: None,
+        obtained_ns_before_the_peak: piece.begin_ns.map(|begin_ns| since(begin_ns, peak_ns)),
+        last_used: gap.before.map(|of| {
+            let (operator, module) = names.call_name(of.record);
+            LastUse { operator, module, ns_before_the_peak: since(of.end_ns, peak_ns) }
+        }),
+        next_used: gap.after.map(|of| {
+            let (operator, module) = names.call_name(of.record);
+            NextUse { operator, module, ns_after_the_peak: since(peak_ns, of.begin_ns) }
+        }),
+        freed_ns_after_the_peak: piece.end_ns.map(|end_ns| since(peak_ns, end_ns)),
+        ..Finding::default()
     })
+}
+
+/// Returns whether the program uses several accelerators, i.e. whether it has memory on more than one or
+/// communicates with other processes.
+pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
+    let accelerators = trace.devices.iter().filter(|name| name.contains(':')).count();
+    let talks = |name: &str| {
+        name.starts_with("c10d::") || name.starts_with("nccl:") || name.starts_with("_c10d_functional::")
+    };
+    let mut operators = trace.records.iter().filter_map(|record| match &record.what {
+        RecordKind::Op(op) => Some(op.name),
+        _ => None,
+    });
+    accelerators > 1 || operators.any(|name| talks(&trace.strings.get(name)))
 }

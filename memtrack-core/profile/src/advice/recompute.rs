@@ -4,17 +4,15 @@ use super::edits::Change;
 use super::find::Proposal;
 use super::uses::{Memory, States};
 use super::{Finding, Kind};
-use crate::analysis::Action;
+use crate::analysis::{Action, Role};
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, StepPart};
-use foldhash::fast::RandomState;
-use memtrack_blocks::estimate::Estimate;
-use memtrack_model::optrace::{Arg, Op, OpKind, RecordKind};
+use foldhash::{HashMap, HashSet};
+use memtrack_model::optrace::{OpKind, RecordKind};
 use memtrack_model::snapshot::StringId;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 
 /// The maximum number of proposals that are tried in combination.
 const MAX_TOGETHER: usize = 64;
@@ -23,7 +21,7 @@ const MAX_TOGETHER: usize = 64;
 #[derive(Clone, Debug, Default)]
 struct CallMemory {
     allocated: Vec<u32>,
-    read: HashSet<u32, RandomState>,
+    read: HashSet<u32>,
     /// Whether the call writes to memory that already existed when it started.
     writes_older_memory: bool,
     /// The total duration of the call's operators, in ns.
@@ -36,11 +34,11 @@ pub(super) fn find_recomputations(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-) -> (Vec<Proposal>, Vec<Proposal>, HashSet<u32, RandomState>) {
+) -> (Vec<Proposal>, Vec<Proposal>, HashSet<u32>) {
     let call_memory = memory_of_calls(memory);
     let writes = write_times(memory);
-    let mut by_module: HashMap<ModuleId, Candidate, RandomState> = HashMap::default();
-    let mut excluded: HashSet<ModuleId, RandomState> = HashSet::default();
+    let mut by_module: HashMap<ModuleId, Candidate> = HashMap::default();
+    let mut excluded: HashSet<ModuleId> = HashSet::default();
     for (number, (call, call_memory)) in (0..).zip(memory.calls.all().iter().zip(&call_memory)) {
         let Some((backward_ns, _)) = call.backward_ns.filter(|_| !call.is_recomputed) else { continue };
         let is_changed = |piece: &u32| {
@@ -81,12 +79,11 @@ pub(super) fn find_recomputations(
         let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
         candidate.longest_ns = candidate.longest_ns.max(call_memory.forward_ns);
         let found = &mut candidate.found;
-        found.change.removed.append(&mut change.removed);
-        found.change.needed.append(&mut change.needed);
-        found.change.extra.append(&mut change.extra);
+        found.change.append(&change);
         if !at_peak.is_empty() {
-            found.finding.pieces += at_peak.len() as u64;
-            found.finding.bytes = found.finding.bytes.saturating_add(memory.bytes_of(&at_peak));
+            found.finding.count += at_peak.len() as u64;
+            found.finding.allocated_bytes =
+                found.finding.allocated_bytes.saturating_add(memory.bytes_of(&at_peak));
             let duration_ns = found.finding.forward_ns.unwrap_or(0);
             found.finding.forward_ns = Some(duration_ns.saturating_add(call_memory.forward_ns));
             candidate.at_peak.extend(at_peak);
@@ -135,20 +132,7 @@ fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
             category: Category::Activation,
             module: Some(memory.places.full_name(call.module)),
             modules: vec![memory.places.full_name(call.module)],
-            operator: None,
-            line: None,
-            pieces: 0,
-            bytes: 0,
-            error: Estimate::default(),
-            saves_bytes: 0,
-            saves_error: Estimate::default(),
-            peak_bytes: 0,
-            peak_error: Estimate::default(),
-            obtained_ns: None,
-            used_before: None,
-            used_after: None,
-            freed_ns: None,
-            forward_ns: None,
+            ..Finding::default()
         },
         change: Change::default(),
         modules: vec![call.module],
@@ -158,7 +142,7 @@ fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
 /// Combines modules of the same type and depth, such as the layers of a model, into one proposal per group.
 fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
     let mut groups: Vec<Proposal> = Vec::new();
-    let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
+    let mut places: HashMap<(StringId, u32), usize> = HashMap::default();
     for Candidate { found, class, longest_ns, .. } in all {
         let depth = memory.places.modules[found.modules[0] as usize].depth;
         let place = *places.entry((*class, depth)).or_insert(groups.len());
@@ -169,16 +153,15 @@ fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
             groups.push(group);
             continue;
         };
-        group.finding.pieces += found.finding.pieces;
-        group.finding.bytes = group.finding.bytes.saturating_add(found.finding.bytes);
+        group.finding.count += found.finding.count;
+        group.finding.allocated_bytes =
+            group.finding.allocated_bytes.saturating_add(found.finding.allocated_bytes);
         group.finding.modules.extend(found.finding.modules.iter().cloned());
         group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(duration_ns));
         group.modules.extend(&found.modules);
-        group.change.removed.extend(&found.change.removed);
-        group.change.needed.extend(&found.change.needed);
-        group.change.extra.extend(&found.change.extra);
+        group.change.append(&found.change);
     }
-    groups.retain(|group| group.modules.len() > 1 && group.finding.pieces > 0);
+    groups.retain(|group| group.modules.len() > 1 && group.finding.count > 0);
     groups
 }
 
@@ -268,8 +251,7 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                 *sum = sum.saturating_add(u64::try_from(duration_ns).unwrap_or(0));
             }
         }
-        let written = written_tensors(op);
-        for (at, (_, storage)) in memory.profile.references(number).into_iter().enumerate() {
+        for (role, storage) in memory.profile.references(number) {
             let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize]) else {
                 continue;
             };
@@ -282,7 +264,7 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                     continue;
                 }
                 let call_memory = &mut all[call as usize];
-                call_memory.writes_older_memory |= written.get(at).copied().unwrap_or(false);
+                call_memory.writes_older_memory |= role == Role::Argument(Some(true));
                 call_memory.read.insert(piece);
             }
         }
@@ -290,15 +272,9 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
     all
 }
 
-/// Returns, for each tensor in an operator's arguments, whether the operator writes to it.
-fn written_tensors(op: &Op) -> Vec<bool> {
-    let is_written = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
-    op.args.iter().flat_map(is_written).collect()
-}
-
 /// Returns the times at which each piece was written, in ns.
-fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
-    let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
+fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>> {
+    let mut writes: HashMap<u32, Vec<i64>> = HashMap::default();
     for change in memory.profile.changes() {
         let piece = change.storage.and_then(|storage| memory.piece_of_storage[storage as usize]);
         if let Some(piece) = piece.filter(|_| change.action == Action::IncrementVersion) {

@@ -7,10 +7,9 @@ use crate::modules::calls::{Calls, record_end_times};
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_model::optrace::{DeviceIndex, RecordId, RecordKind};
-use std::collections::HashMap;
 
 /// A range of states, given by its first and last state, both inclusive.
 pub(super) type States = (State, State);
@@ -69,7 +68,7 @@ pub(super) struct Memory<'a> {
     /// The end time of each record, in ns.
     pub(super) ends: Vec<i64>,
     /// The footprint of each outermost operator.
-    footprints: HashMap<RecordId, Footprint, RandomState>,
+    footprints: HashMap<RecordId, Footprint>,
     /// The start and end times of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,
 }
@@ -100,61 +99,8 @@ impl<'a> Memory<'a> {
             footprints: HashMap::default(),
             steps: Vec::new(),
         };
-        let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
-        for (number, record) in (0..).zip(&trace.records) {
-            // Some traces state the phase of every record, so an optimizer step is a run of consecutive
-            // records in the optimizer's phase.
-            let step = running.entry(record.thread).or_insert(None);
-            if memory.places.get(number).part != StepPart::Optimizer {
-                *step = None;
-            } else {
-                let end_ns = memory.ends[number as usize].max(record.time_ns);
-                match *step {
-                    Some(place) => {
-                        let (_, end): &mut (i64, i64) = &mut memory.steps[place];
-                        *end = (*end).max(end_ns);
-                    }
-                    None => {
-                        *step = Some(memory.steps.len());
-                        memory.steps.push((record.time_ns, end_ns));
-                    }
-                }
-            }
-            let outer = memory.outermost_operator(number);
-            match &record.what {
-                RecordKind::Op(_) => {}
-                RecordKind::Memory(of) => {
-                    if of.device == device && outer != number {
-                        memory.footprints.entry(outer).or_default().changes += 1;
-                    }
-                    continue;
-                }
-                _ => continue,
-            }
-            let use_of = Use {
-                record: outer,
-                begin_ns: trace.records[outer as usize].time_ns,
-                end_ns: memory.ends[outer as usize],
-                part: memory.places.get(outer).part,
-            };
-            for (_, storage) in profile.references(number) {
-                let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize])
-                else {
-                    continue;
-                };
-                let footprint = memory.footprints.entry(outer).or_default();
-                footprint.has_several_pieces |= footprint.piece.is_some_and(|other| other != piece);
-                footprint.piece = Some(piece);
-                let uses = &mut memory.uses[piece as usize];
-                if memory.pieces[piece as usize]
-                    .allocated_by
-                    .is_none_or(|record| memory.places.get(record).operator != Some(outer))
-                    && uses.last() != Some(&use_of)
-                {
-                    uses.push(use_of);
-                }
-            }
-        }
+        memory.find_steps();
+        memory.add_uses();
         memory.add_uses_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
             // An optimizer step counts as using the memory that it updates until the step is over.
@@ -165,6 +111,66 @@ impl<'a> Memory<'a> {
             memory.uses[piece].sort_by_key(|of| of.begin_ns);
         }
         memory
+    }
+
+    /// Finds the optimizer steps. Some traces state the phase of every record, so a step is a run of consecutive records
+    /// of a thread in the optimizer's phase.
+    fn find_steps(&mut self) {
+        let mut running: HashMap<u64, usize> = HashMap::default();
+        for (number, record) in (0..).zip(&self.profile.trace().records) {
+            if self.places.get(number).part != StepPart::Optimizer {
+                running.remove(&record.thread);
+                continue;
+            }
+            let end_ns = self.ends[number as usize].max(record.time_ns);
+            let step = *running.entry(record.thread).or_insert(self.steps.len());
+            match self.steps.get_mut(step) {
+                Some((_, end)) => *end = (*end).max(end_ns),
+                None => self.steps.push((record.time_ns, end_ns)),
+            }
+        }
+    }
+
+    /// Adds the uses of each piece by operators, and the operators' footprints.
+    fn add_uses(&mut self) {
+        let trace = self.profile.trace();
+        for (number, record) in (0..).zip(&trace.records) {
+            let outer = self.outermost_operator(number);
+            match &record.what {
+                RecordKind::Op(_) => {}
+                RecordKind::Memory(of) => {
+                    if of.device == self.device && outer != number {
+                        self.footprints.entry(outer).or_default().changes += 1;
+                    }
+                    continue;
+                }
+                _ => continue,
+            }
+            let use_of = self.use_by(outer);
+            for (_, storage) in self.profile.references(number) {
+                let Some(piece) = storage.and_then(|storage| self.piece_of_storage[storage as usize]) else {
+                    continue;
+                };
+                let footprint = self.footprints.entry(outer).or_default();
+                footprint.has_several_pieces |= footprint.piece.is_some_and(|other| other != piece);
+                footprint.piece = Some(piece);
+                let is_own = self.allocating_operator(piece) == Some(outer);
+                let uses = &mut self.uses[piece as usize];
+                if !is_own && uses.last() != Some(&use_of) {
+                    uses.push(use_of);
+                }
+            }
+        }
+    }
+
+    /// Returns the use of memory by an operator.
+    fn use_by(&self, record: RecordId) -> Use {
+        Use {
+            record,
+            begin_ns: self.profile.trace().records[record as usize].time_ns,
+            end_ns: self.ends[record as usize],
+            part: self.places.get(record).part,
+        }
     }
 
     /// Adds the uses by coarse operators. A recording of a Rust program represents the backward pass and an
@@ -180,15 +186,8 @@ impl<'a> Memory<'a> {
                 && self.outermost_operator(number) == number
                 && matches!(self.places.get(number).part, StepPart::Backward | StepPart::Optimizer)
         };
-        let coarse: Vec<Use> = (0..trace.records.len() as RecordId)
-            .filter(|&number| is_coarse(number))
-            .map(|record| Use {
-                record,
-                begin_ns: trace.records[record as usize].time_ns,
-                end_ns: self.ends[record as usize],
-                part: self.places.get(record).part,
-            })
-            .collect();
+        let coarse = (0..trace.records.len() as RecordId).filter(|&number| is_coarse(number));
+        let coarse: Vec<Use> = coarse.map(|record| self.use_by(record)).collect();
         for (piece, uses) in self.pieces.iter().zip(&mut self.uses) {
             let begin = piece.begin_ns.unwrap_or(i64::MIN);
             let first = coarse.partition_point(|of| of.begin_ns < begin);

@@ -9,7 +9,7 @@ use crate::category::Category;
 pub(super) struct CategoryMap<'a> {
     identities: &'a Identities,
     /// For each lifetime, the index of its first version in `by_version`.
-    starts: Vec<u32>,
+    pub(super) starts: Vec<u32>,
     by_tensor: Vec<Option<Category>>,
     by_key: Vec<Option<Category>>,
     by_version: Vec<Option<Category>>,

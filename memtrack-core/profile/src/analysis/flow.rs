@@ -1,7 +1,7 @@
 //! The data-flow graph, which shows which nodes read, write, allocate and free each tensor.
 
 use super::AnalysisError;
-use super::identities::{AllocationId, Identities, NONE};
+use super::identities::{AllocationId, Identities, NONE, Role};
 use super::tree::Tree;
 use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
@@ -190,21 +190,17 @@ fn collect_uses(
     };
     for &record in tree.subtree(leaf) {
         match &trace.records[record as usize].what {
-            RecordKind::Op(op) => {
-                let mut referenced = identities.keys_of(record).iter();
-                for arg in &op.args {
-                    let access = match arg.written() {
-                        Some(true) => WRITES,
-                        Some(false) => READS,
-                        None => UNKNOWN,
-                    };
-                    for &key in referenced.by_ref().take(arg.tensors().len()) {
-                        if key != NONE {
-                            of(key, &mut |entry| entry.access |= access);
-                        }
-                    }
+            RecordKind::Op(_) => identities.for_each_key(trace, record, |_, role, key| {
+                let access = match role {
+                    Role::Argument(Some(true)) => WRITES,
+                    Role::Argument(Some(false)) => READS,
+                    Role::Argument(None) => UNKNOWN,
+                    _ => return,
+                };
+                if key != NONE {
+                    of(key, &mut |entry| entry.access |= access);
                 }
-            }
+            }),
             RecordKind::Memory(memory) => {
                 let Some(key) = identities.key_of_memory(record) else { continue };
                 let mut is_double = false;

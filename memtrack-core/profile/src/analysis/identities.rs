@@ -4,10 +4,10 @@
 use super::tree::Tree;
 use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
-use foldhash::fast::RandomState;
-use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId};
+use foldhash::HashMap;
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 /// The number of an address's lifetime. Lifetimes are numbered from 1 in order of their first reference.
 pub(super) type AllocationId = u32;
@@ -55,6 +55,7 @@ pub(super) struct Identities {
     starts: Vec<u32>,
     /// For each record, whether it is a free without a matching allocation. Tolerant mode ignores such frees.
     pub(super) ignored: Vec<bool>,
+    mode: Mode,
 }
 
 impl Identities {
@@ -62,6 +63,22 @@ impl Identities {
     /// are [`NONE`].
     pub(super) fn keys_of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
+    }
+
+    /// Calls `visit` for each tensor that a record other than a memory record refers to, with its role and its key.
+    /// Repeated registrations refer to no tensors.
+    pub(super) fn for_each_key(
+        &self,
+        trace: &OperatorTrace,
+        record: RecordId,
+        mut visit: impl FnMut(TensorId, Role, AllocationId),
+    ) {
+        let mut keys = self.keys_of(record).iter();
+        if !keys.as_slice().is_empty() {
+            for_each_reference(&trace.records[record as usize].what, self.mode, |tensor, role| {
+                visit(tensor, role, keys.next().copied().unwrap_or(NONE));
+            });
+        }
     }
 
     /// Returns the lifetime that a memory record starts or ends, if the lifetime has a key.
@@ -75,35 +92,54 @@ impl Identities {
     }
 }
 
+/// The role of a tensor in a record that refers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// An argument of an operator, with whether the operator writes to it, if that is known.
+    Argument(Option<bool>),
+    /// A result of an operator.
+    Result,
+    /// A parameter that a module or an optimizer registers.
+    Parameter,
+    /// The gradient of the parameter before it.
+    Gradient,
+    /// State that an optimizer keeps for the parameter before it.
+    State,
+    /// A buffer of a module.
+    Buffer,
+    /// The parameter that the gradient after it belongs to, in a record that reports only the gradient.
+    Differentiated,
+}
+
 /// Calls `reference` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
 /// includes buffers and results, which PyTorch does not track.
-pub(super) fn for_each_reference(what: &RecordKind, mode: Mode, mut reference: impl FnMut(TensorId)) {
+fn for_each_reference(what: &RecordKind, mode: Mode, mut reference: impl FnMut(TensorId, Role)) {
+    let tolerant = mode == Mode::Tolerant;
     match what {
         RecordKind::Op(op) => {
-            op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| reference(tensor));
-            if mode == Mode::Tolerant {
-                op.outs.iter().for_each(|&tensor| reference(tensor));
+            for arg in &op.args {
+                arg.tensors().iter().for_each(|&tensor| reference(tensor, Role::Argument(arg.written())));
             }
+            op.outs.iter().filter(|_| tolerant).for_each(|&tensor| reference(tensor, Role::Result));
         }
         RecordKind::Module(module) => {
             for param in &module.params {
-                reference(param.tensor);
-                param.grad.into_iter().for_each(&mut reference);
+                reference(param.tensor, Role::Parameter);
+                param.grad.into_iter().for_each(|grad| reference(grad, Role::Gradient));
             }
-            if mode == Mode::Tolerant {
-                module.buffers.iter().for_each(|buffer| reference(buffer.tensor));
-            }
+            let buffers = module.buffers.iter().filter(|_| tolerant);
+            buffers.for_each(|buffer| reference(buffer.tensor, Role::Buffer));
         }
         RecordKind::Optimizer(optimizer) => {
             for param in &optimizer.params {
-                reference(param.tensor);
-                param.grad.into_iter().for_each(&mut reference);
-                param.state.iter().for_each(|state| reference(state.tensor));
+                reference(param.tensor, Role::Parameter);
+                param.grad.into_iter().for_each(|grad| reference(grad, Role::Gradient));
+                param.state.iter().for_each(|state| reference(state.tensor, Role::State));
             }
         }
         RecordKind::Grad { param, grad } => {
-            param.iter().for_each(|&param| reference(param));
-            reference(*grad);
+            param.iter().for_each(|&param| reference(param, Role::Differentiated));
+            reference(*grad, Role::Gradient);
         }
         RecordKind::Memory(_) | RecordKind::Mark(_) => {}
     }
@@ -139,7 +175,7 @@ pub(super) fn identify(
         allocations.iter().map(|&allocation| if has_key(allocation) { allocation } else { NONE }).collect();
     let mut is_ignored = vec![false; trace.records.len()];
     ignored.into_iter().for_each(|record| is_ignored[record as usize] = true);
-    Identities { lifetimes, keys, starts, ignored: is_ignored }
+    Identities { lifetimes, keys, starts, ignored: is_ignored, mode }
 }
 
 /// Returns all references, grouped by record, along with the index of each record's first reference.
@@ -153,9 +189,9 @@ fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> 
             // PyTorch captures a module's tensors only once. Later calls repeat the first values, even if the
             // tensors have changed.
             RecordKind::Module(_) | RecordKind::Optimizer(_) if !registers_tensors[number as usize] => {}
-            what => {
-                for_each_reference(what, mode, |tensor| references.push(Reference { tensor, memory: NONE }))
-            }
+            what => for_each_reference(what, mode, |tensor, _| {
+                references.push(Reference { tensor, memory: NONE });
+            }),
         }
     }
     starts.push(references.len() as u32);
@@ -202,9 +238,9 @@ struct Numbering<'a> {
     trace: &'a OperatorTrace,
     mode: Mode,
     /// The lifetime that is currently live at each address.
-    live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
+    live: HashMap<(Option<u64>, DeviceIndex), AllocationId>,
     /// The lifetime that was last freed at each address.
-    ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
+    ended: HashMap<(u64, DeviceIndex), AllocationId>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
 }

@@ -13,7 +13,7 @@ mod stated;
 mod timeline;
 mod tree;
 
-pub use stated::Rule;
+pub use identities::Role;
 pub use timeline::{Action, Change};
 
 use crate::category::Category;
@@ -22,9 +22,10 @@ use crate::phases::record_phases;
 use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId, TracePhase};
-use stated::Statement;
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TracePhase};
 use std::fmt;
+use std::ops::Range;
+use timeline::Versions;
 
 /// The reason why a trace cannot be analysed. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +92,9 @@ pub struct Profile<'a> {
     identities: identities::Identities,
     /// The phase of each record.
     phases: Vec<TracePhase>,
-    /// For each record, the program's statement about the memory that the record allocated. Filled only for
-    /// traces from memtrack's SDK.
-    statements: Vec<Option<Statement>>,
-    /// For each entry of `by_version`, the rule that determined the category, if any.
-    rules: Vec<Option<Rule>>,
+    /// For each record, the category that the program states for the memory that the record allocated. Filled only
+    /// for traces from memtrack's SDK.
+    statements: Vec<Option<Category>>,
     mode: Mode,
     /// The names and errors of the allocations, if the trace was converted from a recording.
     attribution: Option<&'a Attribution>,
@@ -127,30 +126,27 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     let identities = identities::identify(trace, &tree, &registers_tensors, mode, &mut repairs);
     let sizes = sizes::lifetime_sizes(trace, &identities, mode);
     let flow = flow::build_flow(trace, &tree, &identities, mode, &mut repairs)?;
-    let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow, mode };
+    let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow };
     let store = passes.run();
     let present = passes.find_present(&store);
-    let mut starts: Vec<u32> = Vec::with_capacity(identities.lifetimes.len() + 1);
-    let (mut storages, mut by_version) = (Vec::with_capacity(identities.lifetimes.len()), Vec::new());
+    let mut by_version = vec![None; store.slot_count()];
+    let mut storages = vec![None; identities.lifetimes.len()];
     for (key, lifetime) in (0..).zip(&identities.lifetimes) {
-        let versions = (by_version.len() as u32, store.version_count(key));
-        starts.push(versions.0);
-        let has_key = lifetime.has_key();
-        let category = |version| if has_key { store.get((key, version)) } else { None };
-        by_version.extend((0..versions.1).map(category));
-        storages.push(lifetime.address.filter(|_| has_key).map(|address| Storage {
+        let Some(address) = lifetime.address.filter(|_| lifetime.has_key()) else { continue };
+        let count = store.version_count(key);
+        for version in 0..count {
+            by_version[store.slot((key, version))] = store.get((key, version));
+        }
+        storages[key as usize] = Some(Storage {
             address,
             device: lifetime.device,
             tensor: lifetime.tensor,
             bytes: sizes[key as usize],
-            versions,
-        }));
+            versions: (store.slot((key, 0)) as u32, count),
+        });
     }
-    starts.push(by_version.len() as u32);
-    let changes =
-        timeline::build_timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
-    let phases = record_phases(trace);
-    let (statements, rules) = (Vec::new(), Vec::new());
+    let versions = Versions { present: &present, starts: &store.starts };
+    let changes = timeline::build_timeline(trace, &tree, &identities, &flow, &sizes, versions, mode)?;
     let mut profile = Profile {
         trace,
         repairs,
@@ -159,9 +155,8 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
         present,
         changes,
         identities,
-        phases,
-        statements,
-        rules,
+        phases: record_phases(trace),
+        statements: Vec::new(),
         mode,
         attribution: None,
     };
@@ -253,26 +248,33 @@ impl<'a> Profile<'a> {
         &self.changes
     }
 
+    /// Returns the changes to a device's memory in chronological order.
+    pub fn changes_on(&self, device: DeviceIndex) -> impl DoubleEndedIterator<Item = &Change> {
+        self.changes.iter().filter(move |change| change.device == device)
+    }
+
+    /// Returns the time of the trace's first record in ns.
+    pub fn begin_ns(&self) -> i64 {
+        self.trace.records.first().map_or(0, |record| record.time_ns)
+    }
+
     /// Returns the pieces of memory, indexed by PyTorch's allocation id. Entry 0 and pieces in which no
     /// tensor was seen are `None`.
     pub fn storages(&self) -> &[Option<Storage>] {
         &self.storages
     }
 
-    /// Returns the tensors that a record refers to, each with its storage. For an operator, these are the
+    /// Returns the roles and the storages of the tensors that a record refers to. For an operator, these are the
     /// arguments followed by the results; for a module or an optimizer, the registered parameters, gradients,
     /// states and buffers. Only a module's or an optimizer's first record registers tensors. The storage is
     /// `None` if the analysis does not track it.
-    pub fn references(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
-        let keys = self.identities.keys_of(record);
-        let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
-            return Vec::new();
-        };
-        let mut references = Vec::with_capacity(keys.len());
-        identities::for_each_reference(&of.what, self.mode, |tensor| {
-            let key = keys[references.len()];
-            references.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
-        });
+    pub fn references(&self, record: RecordId) -> Vec<(Role, Option<u32>)> {
+        let mut references = Vec::new();
+        if (record as usize) < self.trace.records.len() {
+            self.identities.for_each_key(self.trace, record, |_, role, key| {
+                references.push((role, Some(key).filter(|&key| key != identities::NONE)));
+            });
+        }
         references
     }
 
@@ -299,34 +301,14 @@ impl<'a> Profile<'a> {
         found.unwrap_or(Category::Unknown)
     }
 
-    /// Returns the rule that determined the category of a change's memory, or `None` if the category comes
-    /// from data flow. Rules apply only to traces recorded by memtrack's SDK.
-    pub fn rule_of(&self, change: &Change) -> Option<Rule> {
-        match change.storage {
-            None => self.statement_of(change).map(|stated| stated.rule),
-            Some(storage) => {
-                let Storage { versions: (start, count), .. } =
-                    self.storages.get(storage as usize).copied()??;
-                let version = change.version + u32::from(change.action == Action::IncrementVersion);
-                if version < count { *self.rules.get((start + version) as usize)? } else { None }
-            }
-        }
-    }
-
-    fn statement_of(&self, change: &Change) -> Option<Statement> {
-        change.allocated_by.and_then(|record| *self.statements.get(record as usize)?)
-    }
-
     /// Returns the category of a change's memory if no tensor was seen in it.
     fn category_without_tensor(&self, change: &Change) -> Option<Category> {
+        let record = change.allocated_by? as usize;
         if !self.statements.is_empty() {
-            return self.statement_of(change).map(|stated| stated.category);
+            return self.statements[record];
         }
-        let in_optimizer = self.mode == Mode::Tolerant
-            && change
-                .allocated_by
-                .is_some_and(|record| self.phases[record as usize] == TracePhase::Of(Phase::Optimizer));
-        in_optimizer.then_some(Category::OptimizerTemporary)
+        let in_optimizer = self.phases[record] == TracePhase::Of(Phase::Optimizer);
+        (in_optimizer && !self.is_compat()).then_some(Category::OptimizerTemporary)
     }
 
     /// Returns all versions that PyTorch lists along with their categories, sorted by logical tensor,
@@ -348,22 +330,24 @@ impl<'a> Profile<'a> {
         versions.collect()
     }
 
+    /// Returns the entries of `by_version` for the storage that a change allocates, and whether its tensor is
+    /// registered.
+    fn allocated_versions(&self, change: &Change, registered: &[bool]) -> Option<(Range<usize>, bool)> {
+        let storage = change.storage.filter(|_| change.action == Action::Create)?;
+        let Storage { versions: (start, count), tensor, .. } = self.storages[storage as usize]?;
+        Some((start as usize..(start + count) as usize, registered[tensor as usize]))
+    }
+
     /// Applies the program's statements wherever they take precedence over data flow.
     fn apply_statements(&mut self) {
         self.statements = stated::find_statements(self.trace, &self.phases, &self.changes);
-        self.rules = vec![None; self.by_version.len()];
         let registered = self.registered_tensors();
-        for change in self.changes.iter().filter(|change| change.action == Action::Create) {
+        for change in &self.changes {
             let stated = change.allocated_by.and_then(|record| self.statements[record as usize]);
-            let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
-            let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
-            else {
-                continue;
-            };
-            for version in start as usize..(start + count) as usize {
-                let by_flow = self.by_version[version];
-                (self.by_version[version], self.rules[version]) =
-                    stated::decide(by_flow, registered[tensor as usize], Some(stated));
+            let allocated = self.allocated_versions(change, &registered);
+            let (Some(stated), Some((versions, is_registered))) = (stated, allocated) else { continue };
+            for category in &mut self.by_version[versions] {
+                *category = stated::decide(*category, is_registered, stated);
             }
         }
     }
@@ -389,19 +373,13 @@ impl<'a> Profile<'a> {
     /// for example, they classify Adam's denominators as parameters.
     fn label_optimizer_temporaries(&mut self) {
         let registered = self.registered_tensors();
-        for change in self.changes.iter().filter(|change| change.action == Action::Create) {
-            let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };
-            if self.phases[record as usize] != TracePhase::Of(Phase::Optimizer) {
+        for change in &self.changes {
+            let phase = change.record.map(|record| self.phases[record as usize]);
+            if phase != Some(TracePhase::Of(Phase::Optimizer)) {
                 continue;
             }
-            let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
-            else {
-                continue;
-            };
-            if registered[tensor as usize] {
-                continue;
-            }
-            for category in &mut self.by_version[start as usize..(start + count) as usize] {
+            let Some((versions, false)) = self.allocated_versions(change, &registered) else { continue };
+            for category in &mut self.by_version[versions] {
                 if !matches!(category, Some(Category::Temporary | Category::Gradient)) {
                     *category = Some(Category::OptimizerTemporary);
                 }

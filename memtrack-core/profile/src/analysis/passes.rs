@@ -6,10 +6,9 @@
 
 use super::category_map::CategoryMap;
 use super::flow::{Flow, Node};
-use super::identities::{AllocationId, Identities, NONE};
-use super::tree::Tree;
+use super::identities::{AllocationId, Identities, NONE, Role};
+use super::tree::{Grouped, Tree};
 use crate::category::Category;
-use crate::optrace::Mode;
 use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, RecordKind};
 
 /// A version of a lifetime.
@@ -21,16 +20,6 @@ pub(super) struct Passes<'a> {
     pub(super) tree: &'a Tree,
     pub(super) identities: &'a Identities,
     pub(super) flow: &'a Flow,
-    pub(super) mode: Mode,
-}
-
-/// The role that a record assigns to a tensor.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Parameter,
-    Gradient,
-    State,
-    Buffer,
 }
 
 impl<'a> Passes<'a> {
@@ -53,44 +42,15 @@ impl<'a> Passes<'a> {
     fn find_roles(&self) -> Vec<(Role, AllocationId)> {
         let mut roles = Vec::new();
         for &number in &self.tree.walk {
-            let keys = self.identities.keys_of(number);
-            let mut add = |what: Role, key: AllocationId| {
-                if key != NONE {
-                    roles.push((what, key));
-                }
-            };
             match &self.trace.records[number as usize].what {
                 RecordKind::Op(op) => {
-                    if let Some(key) = self.accumulated_gradient(number, op) {
-                        add(Role::Gradient, key);
-                    }
+                    roles.extend(self.accumulated_gradient(number, op).map(|key| (Role::Gradient, key)));
                 }
-                RecordKind::Module(module) if !keys.is_empty() => {
-                    let mut keys = keys.iter();
-                    let mut next = || keys.next().copied().unwrap_or(NONE);
-                    for param in &module.params {
-                        add(Role::Parameter, next());
-                        if param.grad.is_some() {
-                            add(Role::Gradient, next());
-                        }
+                _ => self.identities.for_each_key(self.trace, number, |_, role, key| {
+                    if key != NONE {
+                        roles.push((role, key));
                     }
-                    if self.mode == Mode::Tolerant {
-                        module.buffers.iter().for_each(|_| add(Role::Buffer, next()));
-                    }
-                }
-                RecordKind::Optimizer(optimizer) if !keys.is_empty() => {
-                    let mut keys = keys.iter();
-                    let mut next = || keys.next().copied().unwrap_or(NONE);
-                    for param in &optimizer.params {
-                        add(Role::Parameter, next());
-                        if param.grad.is_some() {
-                            add(Role::Gradient, next());
-                        }
-                        param.state.iter().for_each(|_| add(Role::State, next()));
-                    }
-                }
-                RecordKind::Grad { .. } => add(Role::Gradient, keys.last().copied().unwrap_or(NONE)),
-                _ => {}
+                }),
             }
         }
         roles
@@ -115,24 +75,11 @@ impl<'a> Passes<'a> {
     fn find_gradient_dependents(&self, store: &CategoryMap<'_>) -> Vec<bool> {
         let Self { identities, flow, .. } = self;
         let count = identities.lifetimes.len();
-        // The nodes that read each tensor, grouped by tensor.
-        let mut starts = vec![0_u32; count + 1];
         let tensor = |key: AllocationId| identities.tensor(key) as usize;
-        for node in &flow.nodes {
-            flow.inputs(node).for_each(|(key, _)| starts[tensor(key) + 1] += 1);
-        }
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let mut readers = vec![0_u32; starts[count] as usize];
-        let mut next = starts.clone();
-        for (number, node) in (0..).zip(&flow.nodes) {
-            for (key, _) in flow.inputs(node) {
-                let slot = &mut next[tensor(key)];
-                readers[*slot as usize] = number;
-                *slot += 1;
-            }
-        }
+        let nodes = || (0..).zip(&flow.nodes);
+        let readers = Grouped::of(count, || {
+            nodes().flat_map(|(number, node)| flow.inputs(node).map(move |(key, _)| (tensor(key), number)))
+        });
         let mut depends = vec![false; count];
         let mut is_reached = vec![false; flow.nodes.len()];
         let mut found: Vec<usize> = Vec::new();
@@ -157,8 +104,7 @@ impl<'a> Passes<'a> {
             }
         }
         while let Some(tensor) = found.pop() {
-            let range = starts[tensor] as usize..starts[tensor + 1] as usize;
-            for &number in &readers[range] {
+            for &number in readers.get(tensor) {
                 reach(&flow.nodes[number as usize], number as usize, &mut depends, &mut found);
             }
         }

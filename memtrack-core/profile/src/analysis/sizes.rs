@@ -1,6 +1,6 @@
 //! The size of each lifetime's storage.
 
-use super::identities::{Identities, NONE, for_each_reference};
+use super::identities::{Identities, NONE};
 use crate::optrace::Mode;
 use memtrack_model::optrace::{OperatorTrace, RecordKind, Tensor};
 
@@ -9,7 +9,6 @@ pub(super) fn lifetime_sizes(trace: &OperatorTrace, identities: &Identities, mod
     let mut inferred: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     let mut observed: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     for (number, record) in (0..).zip(&trace.records) {
-        let keys = identities.keys_of(number);
         if let RecordKind::Memory(memory) = &record.what {
             if let Some(key) = identities.key_of_memory(number) {
                 // The first size wins, because PyTorch only warns if the free has a different size.
@@ -17,14 +16,7 @@ pub(super) fn lifetime_sizes(trace: &OperatorTrace, identities: &Identities, mod
             }
             continue;
         }
-        // Repeated registrations do not refer to any tensors.
-        if keys.is_empty() {
-            continue;
-        }
-        let mut at = 0;
-        for_each_reference(&record.what, mode, |tensor| {
-            let key = keys[at];
-            at += 1;
+        identities.for_each_key(trace, number, |tensor, _, key| {
             if key != NONE
                 && let Some(bytes) = tensor_extent(trace, &trace.tensors[tensor as usize], mode)
             {

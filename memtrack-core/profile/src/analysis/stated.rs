@@ -2,48 +2,14 @@
 //! Rust framework are coarse: the trace does not show what happens inside an annotated function, and a
 //! backward pass is a single call. Data flow alone would therefore leave much of the memory without a
 //! category, even though the program states which phase and operator allocated it. The rules in this module
-//! derive the category from these statements. Most rules apply only where data flow and registrations give no
-//! category. The exceptions are the last two rules, and temporaries that data flow classifies as activations.
-//! The rules are part of tolerant mode. They do not affect traces of PyTorch, whose operators are
+//! derive the category from these statements. Most of them apply only where data flow and registrations give no
+//! category; [`decide`] has the exceptions. The rules are part of tolerant mode. They do not affect traces of PyTorch, whose operators are
 //! fine-grained.
 
 use super::timeline::{Action, Change};
 use crate::category::Category;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
-
-/// A rule that derives a category from the program's statements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
-    /// Memory that is allocated in a backward pass, is not a gradient, and is freed before the next step.
-    /// This is autograd detail.
-    Backward,
-    /// Memory that is allocated in an optimizer step or where the optimizer is created, and that stays live
-    /// afterwards. This is optimizer state.
-    OptimizerKeeps,
-    /// Memory that is allocated and freed within an optimizer step. This is a temporary of the optimizer.
-    OptimizerFrees,
-    /// Memory that is allocated in a module of the forward pass and outlives the operator, or that is
-    /// allocated outside modules by an operator that reports its tensors, and is freed before the next step.
-    /// This is an activation.
-    ForwardKeeps,
-    /// Memory that an operator outside the backward pass and the optimizer step allocates and frees. This is
-    /// a temporary.
-    ForwardFrees,
-    /// Memory that data flow classifies as an input although it was allocated inside a module, because the
-    /// operators that computed it in the forward pass did not report their inputs. This is an activation.
-    NotAnInput,
-    /// Memory that data flow classifies as a parameter although it was allocated inside a module or an
-    /// operator and never registered. This is an activation.
-    NotAParameter,
-}
-
-/// The program's statement about a piece of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
-    pub(super) rule: Rule,
-    pub(super) category: Category,
-}
 
 /// The records that enclose an allocation.
 #[derive(Clone, Copy, Default)]
@@ -58,12 +24,12 @@ struct EnclosingRecords {
     is_in_module: bool,
 }
 
-/// Returns, for each record, the program's statement about the memory that the record allocated.
+/// Returns, for each record, the category that the program states for the memory that the record allocated.
 pub(super) fn find_statements(
     trace: &OperatorTrace,
     phases: &[TracePhase],
     changes: &[Change],
-) -> Vec<Option<Statement>> {
+) -> Vec<Option<Category>> {
     let mut around: Vec<EnclosingRecords> = Vec::with_capacity(trace.records.len());
     for (number, record) in (0..).zip(&trace.records) {
         let mut here = record.parent.map_or(EnclosingRecords::default(), |parent| around[parent as usize]);
@@ -85,7 +51,7 @@ pub(super) fn find_statements(
         around.push(here);
     }
     let steps = Steps::of(trace, phases);
-    let mut statements: Vec<Option<Statement>> = vec![None; trace.records.len()];
+    let mut statements: Vec<Option<Category>> = vec![None; trace.records.len()];
     let mut freed_ns: Vec<Option<i64>> = vec![None; trace.records.len()];
     for change in changes.iter().filter(|change| change.action == Action::Destroy) {
         if let Some(allocated_by) = change.allocated_by {
@@ -103,20 +69,19 @@ pub(super) fn find_statements(
             let end = steps.end_after(trace.records[allocated_by as usize].time_ns);
             end.is_some_and(|end| freed_ns.is_none_or(|freed| freed > end))
         };
-        let (rule, category) = match phases[allocated_by as usize] {
-            TracePhase::Of(Phase::Optimizer) if freed_in(here.optimizer) => {
-                (Rule::OptimizerFrees, Category::OptimizerTemporary)
-            }
-            TracePhase::Of(Phase::Optimizer) => (Rule::OptimizerKeeps, Category::OptimizerState),
+        let category = match phases[allocated_by as usize] {
+            TracePhase::Of(Phase::Optimizer) if freed_in(here.optimizer) => Category::OptimizerTemporary,
+            // Memory that outlives the step, or that is allocated where the optimizer is created.
+            TracePhase::Of(Phase::Optimizer) => Category::OptimizerState,
             TracePhase::Of(Phase::Backward) if outlives_step() => continue,
-            TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
+            TracePhase::Of(Phase::Backward) => Category::AutogradDetail,
             _ if here.operator.is_none() && !here.is_in_module => continue,
-            _ if freed_in(here.operator) => (Rule::ForwardFrees, Category::Temporary),
+            _ if freed_in(here.operator) => Category::Temporary,
             // Outside modules, an operator may allocate anything, including data that the program keeps.
             _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
-            _ => (Rule::ForwardKeeps, Category::Activation),
+            _ => Category::Activation,
         };
-        statements[allocated_by as usize] = Some(Statement { rule, category });
+        statements[allocated_by as usize] = Some(category);
     }
     statements
 }
@@ -167,26 +132,18 @@ impl Steps {
     }
 }
 
-/// Decides the category of a version, given the result of data flow and the program's statement. Also returns
-/// the rule that applied, if any.
-pub(super) fn decide(
-    by_flow: Option<Category>,
-    is_registered: bool,
-    stated: Option<Statement>,
-) -> (Option<Category>, Option<Rule>) {
-    let is_forward_rule = |stated: &Statement| matches!(stated.rule, Rule::ForwardKeeps | Rule::ForwardFrees);
-    match (by_flow, stated) {
-        (None, Some(stated)) => (Some(stated.category), Some(stated.rule)),
-        (Some(Category::Input), Some(stated)) if is_forward_rule(&stated) => {
-            (Some(stated.category), Some(Rule::NotAnInput))
-        }
-        (Some(Category::Parameter), Some(stated)) if is_forward_rule(&stated) && !is_registered => {
-            (Some(stated.category), Some(Rule::NotAParameter))
-        }
+/// Decides the category of a version, given the result of data flow and the category that the program states.
+pub(super) fn decide(by_flow: Option<Category>, is_registered: bool, stated: Category) -> Option<Category> {
+    let is_of_forward = matches!(stated, Category::Activation | Category::Temporary);
+    let is_corrected = match by_flow {
+        None => true,
+        // Memory is no input if it is allocated in the forward pass: the operators that computed it did not report
+        // their inputs.
+        Some(Category::Input) => is_of_forward,
+        Some(Category::Parameter) => is_of_forward && !is_registered,
         // An inner operator produced this result, and the outer operator dropped it, so it is a temporary.
-        (Some(Category::Activation), Some(stated)) if stated.rule == Rule::ForwardFrees && !is_registered => {
-            (Some(stated.category), Some(stated.rule))
-        }
-        _ => (by_flow, None),
-    }
+        Some(Category::Activation) => stated == Category::Temporary && !is_registered,
+        Some(_) => false,
+    };
+    if is_corrected { Some(stated) } else { by_flow }
 }

@@ -10,9 +10,8 @@ use super::flow::{Effect, Flow};
 use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
 use crate::optrace::Mode;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind};
-use std::collections::HashMap;
 
 /// The kind of change to a piece of memory. The values are those of PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +49,29 @@ pub struct Change {
     pub allocated_by: Option<RecordId>,
 }
 
+/// The versions of each lifetime that the analysis lists.
+#[derive(Clone, Copy)]
+pub(super) struct Versions<'a> {
+    /// For each version of each lifetime, whether it is listed.
+    pub(super) present: &'a [bool],
+    /// For each lifetime, the index of its first version in `present`.
+    pub(super) starts: &'a [u32],
+}
+
+impl Versions<'_> {
+    fn of(&self, key: AllocationId) -> &[bool] {
+        &self.present[self.starts[key as usize] as usize..self.starts[key as usize + 1] as usize]
+    }
+
+    fn has_first(&self, key: AllocationId) -> bool {
+        self.present[self.starts[key as usize] as usize]
+    }
+
+    fn newest(&self, key: AllocationId) -> u32 {
+        self.of(key).iter().rposition(|&present| present).unwrap_or(0) as u32
+    }
+}
+
 /// Returns the changes to memory on all devices, sorted by time.
 pub(super) fn build_timeline(
     trace: &OperatorTrace,
@@ -57,141 +79,175 @@ pub(super) fn build_timeline(
     identities: &Identities,
     flow: &Flow,
     sizes: &[Option<u64>],
-    (present, versions): (&[bool], &[u32]),
+    versions: Versions<'_>,
     mode: Mode,
 ) -> Result<Vec<Change>, AnalysisError> {
-    let count = identities.lifetimes.len();
-    let mut changes = Vec::new();
-    let mut created: Vec<Option<RecordId>> = vec![None; count];
-    let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
-    // Live memory without a tensor, stored as its size and the record that allocated it.
-    let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree, whose order is not chronological if one operator frees another operator's
-    // memory.
-    let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
-    let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
-    for &number in order {
-        let record = &trace.records[number as usize];
-        let RecordKind::Memory(memory) = &record.what else { continue };
-        if identities.ignored[number as usize] {
-            continue;
-        }
-        let place = (memory.address, memory.device);
-        let change = |time_ns, action, bytes, allocated_by| Change {
-            time_ns,
-            action,
-            device: memory.device,
-            storage: None,
-            version: 0,
-            bytes,
-            record: Some(number),
-            allocated_by,
-        };
-        let time_ns = record.time_ns;
-        // An unrecorded free is assumed to happen right before this record, but no earlier than the
-        // allocation.
-        let unseen_end =
-            |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
-        if let Some(key) = identities.key_of_memory(number) {
-            let records = if memory.is_free { &mut destroyed } else { &mut created };
-            records[key as usize] = Some(number);
-            if mode == Mode::Tolerant
-                && !memory.is_free
-                && let Some((before, allocated_by)) = without_tensor.remove(&place)
-            {
-                changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
-            }
-            continue;
-        }
-        if memory.is_free {
-            let known = without_tensor.remove(&place);
-            let allocated_by = known.map(|(_, record)| record);
-            // The size at the allocation is used even if the free has a different size.
-            let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
-            changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
-            if known.is_none() {
-                changes.push(change(-1, Action::Preexisting, bytes, None));
-            }
-        } else if let Some(&(before, allocated_by)) = without_tensor.get(&place) {
-            if mode == Mode::Tolerant {
-                changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
-                changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
-                without_tensor.insert(place, (memory.bytes, number));
-            } else {
-                changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(allocated_by)));
-            }
-        } else {
-            without_tensor.insert(place, (memory.bytes, number));
-            changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
-        }
-    }
-    let of_key = |key: AllocationId, time_ns, action, version, record| {
-        let bytes = match sizes[key as usize] {
-            Some(bytes) => bytes,
-            None if mode == Mode::Compat => return Err(AnalysisError::NoSize),
-            None => 0,
-        };
-        let device = identities.lifetimes[key as usize].device;
-        let allocated_by = created[key as usize];
-        Ok(Change { time_ns, action, device, storage: Some(key), version, bytes, record, allocated_by })
-    };
-    let starts = |key: AllocationId| versions[key as usize] as usize;
-    let mut keys: Vec<AllocationId> =
-        (1..count as AllocationId).filter(|&key| identities.lifetimes[key as usize].has_key()).collect();
-    keys.sort_by_key(|&key| (identities.tensor(key), key));
-    for &key in &keys {
-        if present[starts(key)] && created[key as usize].is_none() {
-            changes.push(of_key(key, -1, Action::Preexisting, 0, None)?);
-        }
-    }
-    let newest = |key: AllocationId| {
-        let listed = &present[starts(key)..starts(key + 1)];
-        listed.iter().rposition(|&present| present).unwrap_or(0) as u32
-    };
-    let time_of = |record: RecordId| trace.records[record as usize].time_ns;
-    // The time at which a storage ended if its free was not recorded but another allocation replaced it.
-    let unseen_end = |key: AllocationId| {
-        let replaced_by = identities.lifetimes[key as usize].replaced_by;
-        let begin = created[key as usize].map_or(i64::MIN, time_of);
-        (replaced_by != NONE).then(|| (time_of(replaced_by) - 1).max(begin))
-    };
-    for node in &flow.nodes {
-        for edge in flow.edges(node) {
-            let key = edge.key;
-            match (edge.input, edge.effect) {
-                (None, _) => {
-                    let record = created[key as usize];
-                    let time_ns =
-                        record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
-                    changes.push(of_key(key, time_ns, Action::Create, 0, record)?);
-                }
-                (Some(version), Effect::Writes) => {
-                    let action = Action::IncrementVersion;
-                    let mut time_ns = node.time_ns;
-                    if mode == Mode::Tolerant {
-                        // The operator may start before another thread allocates the memory, or may still be
-                        // running when the memory is freed. In both cases, move the write into the memory's lifetime.
-                        let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
-                        time_ns = time_ns.min(end.unwrap_or(i64::MAX));
-                        time_ns = time_ns.max(created[key as usize].map_or(i64::MIN, time_of));
-                    }
-                    changes.push(of_key(key, time_ns, action, version, Some(node.record))?);
-                }
-                _ => {}
-            }
-            if edge.effect == Effect::Frees {
-                let record = destroyed[key as usize];
-                let time_ns = record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
-                changes.push(of_key(key, time_ns, Action::Destroy, newest(key), record)?);
-            }
-        }
-    }
-    for &key in &keys {
-        let is_known = present[starts(key)] || created[key as usize].is_some();
-        if let Some(time_ns) = unseen_end(key).filter(|_| is_known && destroyed[key as usize].is_none()) {
-            changes.push(of_key(key, time_ns, Action::Destroy, newest(key), None)?);
-        }
-    }
+    let none = || vec![None; identities.lifetimes.len()];
+    let mut timeline =
+        Timeline { trace, identities, sizes, mode, changes: Vec::new(), created: none(), destroyed: none() };
+    timeline.add_memory_records(tree);
+    timeline.add_tensors(flow, versions)?;
+    let mut changes = timeline.changes;
     changes.sort_by_key(|change| (change.time_ns, change.action));
     Ok(changes)
+}
+
+struct Timeline<'a> {
+    trace: &'a OperatorTrace,
+    identities: &'a Identities,
+    sizes: &'a [Option<u64>],
+    mode: Mode,
+    changes: Vec<Change>,
+    /// The records that allocate and free each lifetime, if the trace has them.
+    created: Vec<Option<RecordId>>,
+    destroyed: Vec<Option<RecordId>>,
+}
+
+impl Timeline<'_> {
+    fn time_ns(&self, record: RecordId) -> i64 {
+        self.trace.records[record as usize].time_ns
+    }
+
+    /// Adds the changes to memory without tensors, and notes the records that allocate and free the other memory.
+    fn add_memory_records(&mut self, tree: &Tree) {
+        // Live memory without a tensor, stored as its size and the record that allocated it.
+        let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId)> = HashMap::default();
+        // PyTorch walks the tree, whose order is not chronological if one operator frees another operator's
+        // memory.
+        let by_time: Vec<RecordId> = (0..self.trace.records.len() as RecordId).collect();
+        let is_tolerant = self.mode == Mode::Tolerant;
+        for &number in if is_tolerant { &by_time } else { &tree.walk } {
+            let RecordKind::Memory(memory) = &self.trace.records[number as usize].what else { continue };
+            if self.identities.ignored[number as usize] {
+                continue;
+            }
+            let place = (memory.address, memory.device);
+            let change = |time_ns, action, bytes, allocated_by| Change {
+                time_ns,
+                action,
+                device: memory.device,
+                storage: None,
+                version: 0,
+                bytes,
+                record: Some(number),
+                allocated_by,
+            };
+            let time_ns = self.time_ns(number);
+            // An unrecorded free is assumed to happen right before this record, but no earlier than the
+            // allocation.
+            let unseen_free = |timeline: &Self, (bytes, allocated_by)| {
+                let time_ns = (time_ns - 1).max(timeline.time_ns(allocated_by));
+                change(time_ns, Action::Destroy, bytes, Some(allocated_by))
+            };
+            if let Some(key) = self.identities.key_of_memory(number) {
+                let records = if memory.is_free { &mut self.destroyed } else { &mut self.created };
+                records[key as usize] = Some(number);
+                if is_tolerant
+                    && !memory.is_free
+                    && let Some(before) = without_tensor.remove(&place)
+                {
+                    self.changes.push(unseen_free(self, before));
+                }
+            } else if memory.is_free {
+                let known = without_tensor.remove(&place);
+                let allocated_by = known.map(|(_, record)| record);
+                // The size at the allocation is used even if the free has a different size.
+                let bytes = known.filter(|_| is_tolerant).map_or(memory.bytes, |(before, _)| before);
+                self.changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
+                if known.is_none() {
+                    self.changes.push(change(-1, Action::Preexisting, bytes, None));
+                }
+            } else if let Some(&before) = without_tensor.get(&place).filter(|_| !is_tolerant) {
+                self.changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(before.1)));
+            } else {
+                if let Some(before) = without_tensor.insert(place, (memory.bytes, number)) {
+                    self.changes.push(unseen_free(self, before));
+                }
+                self.changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
+            }
+        }
+    }
+
+    /// Adds the changes to memory with tensors.
+    fn add_tensors(&mut self, flow: &Flow, versions: Versions<'_>) -> Result<(), AnalysisError> {
+        let lifetimes = &self.identities.lifetimes;
+        let mut keys: Vec<AllocationId> =
+            (1..lifetimes.len() as AllocationId).filter(|&key| lifetimes[key as usize].has_key()).collect();
+        keys.sort_by_key(|&key| (self.identities.tensor(key), key));
+        for &key in &keys {
+            if versions.has_first(key) && self.created[key as usize].is_none() {
+                self.add(key, -1, Action::Preexisting, 0, None)?;
+            }
+        }
+        for node in &flow.nodes {
+            for edge in flow.edges(node) {
+                let key = edge.key;
+                let (created, destroyed) = (self.created[key as usize], self.destroyed[key as usize]);
+                let time_of = |record: Option<RecordId>| {
+                    record.map_or(node.time_ns, |record| self.trace.records[record as usize].time_ns)
+                };
+                match (edge.input, edge.effect) {
+                    (None, _) => self.add(key, time_of(created), Action::Create, 0, created)?,
+                    (Some(version), Effect::Writes) => {
+                        let time_ns = self.time_of_write(key, node.time_ns);
+                        self.add(key, time_ns, Action::IncrementVersion, version, Some(node.record))?;
+                    }
+                    _ => {}
+                }
+                if edge.effect == Effect::Frees {
+                    self.add(key, time_of(destroyed), Action::Destroy, versions.newest(key), destroyed)?;
+                }
+            }
+        }
+        for &key in &keys {
+            let is_known = versions.has_first(key) || self.created[key as usize].is_some();
+            if let Some(time_ns) = self.unseen_end(key)
+                && is_known
+                && self.destroyed[key as usize].is_none()
+            {
+                self.add(key, time_ns, Action::Destroy, versions.newest(key), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the time at which a storage ended if its free was not recorded but another allocation replaced it.
+    fn unseen_end(&self, key: AllocationId) -> Option<i64> {
+        let replaced_by = self.identities.lifetimes[key as usize].replaced_by;
+        let begin = self.created[key as usize].map_or(i64::MIN, |record| self.time_ns(record));
+        (replaced_by != NONE).then(|| (self.time_ns(replaced_by) - 1).max(begin))
+    }
+
+    /// Returns the time of a write in a node that starts at `time_ns`. The operator may start before another thread
+    /// allocates the memory, or may still be running when the memory is freed. In both cases, tolerant mode moves the
+    /// write into the memory's lifetime.
+    fn time_of_write(&self, key: AllocationId, time_ns: i64) -> i64 {
+        if self.mode == Mode::Compat {
+            return time_ns;
+        }
+        let begin = self.created[key as usize].map_or(i64::MIN, |record| self.time_ns(record));
+        let end = self.destroyed[key as usize].map(|record| self.time_ns(record));
+        time_ns.min(end.or_else(|| self.unseen_end(key)).unwrap_or(i64::MAX)).max(begin)
+    }
+
+    /// Adds a change to the memory of a lifetime with a tensor.
+    fn add(
+        &mut self,
+        key: AllocationId,
+        time_ns: i64,
+        action: Action,
+        version: u32,
+        record: Option<RecordId>,
+    ) -> Result<(), AnalysisError> {
+        let bytes = match self.sizes[key as usize] {
+            Some(bytes) => bytes,
+            None if self.mode == Mode::Compat => return Err(AnalysisError::NoSize),
+            None => 0,
+        };
+        let device = self.identities.lifetimes[key as usize].device;
+        let allocated_by = self.created[key as usize];
+        let storage = Some(key);
+        self.changes.push(Change { time_ns, action, device, storage, version, bytes, record, allocated_by });
+        Ok(())
+    }
 }

@@ -1,6 +1,35 @@
 //! The tree formed by a trace's records.
 
-use memtrack_model::optrace::{OperatorTrace, RecordId, RecordKind};
+use memtrack_model::optrace::{OperatorTrace, Record, RecordId, RecordKind};
+
+/// Numbers in groups, each group in the order in which its numbers were given.
+pub(super) struct Grouped {
+    /// For each group, the index of its first number.
+    starts: Vec<u32>,
+    numbers: Vec<u32>,
+}
+
+impl Grouped {
+    /// Groups the numbers that `pairs` returns, each with its group.
+    pub(super) fn of<I: Iterator<Item = (usize, u32)>>(groups: usize, pairs: impl Fn() -> I) -> Self {
+        let mut starts = vec![0_u32; groups + 1];
+        pairs().for_each(|(group, _)| starts[group + 1] += 1);
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut numbers = vec![0; starts[groups] as usize];
+        let mut next = starts.clone();
+        for (group, number) in pairs() {
+            numbers[next[group] as usize] = number;
+            next[group] += 1;
+        }
+        Self { starts, numbers }
+    }
+
+    pub(super) fn get(&self, group: usize) -> &[u32] {
+        &self.numbers[self.starts[group] as usize..self.starts[group + 1] as usize]
+    }
+}
 
 /// A trace's records in pre-order, where each record precedes the records inside it.
 pub(super) struct Tree {
@@ -15,29 +44,16 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) fn of(trace: &OperatorTrace) -> Self {
         let count = trace.records.len();
-        // Children are grouped by parent. Records without a parent form a group of their own, after the last
-        // record's group.
-        let mut starts = vec![0_u32; count + 2];
-        let parent_of = |record: usize| trace.records[record].parent.map_or(count, |parent| parent as usize);
-        (0..count).for_each(|record| starts[parent_of(record) + 1] += 1);
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let mut children = vec![0; count];
-        let mut next = starts.clone();
-        for record in 0..count {
-            let slot = &mut next[parent_of(record)];
-            children[*slot as usize] = record as RecordId;
-            *slot += 1;
-        }
+        // Records without a parent form a group of their own, after the last record's group.
+        let parent_of = |record: &Record| record.parent.map_or(count, |parent| parent as usize);
+        let children = Grouped::of(count + 1, || trace.records.iter().map(parent_of).zip(0..));
         let mut tree =
             Self { walk: Vec::with_capacity(count), walk_index: vec![0; count], subtree_end: vec![0; count] };
         // The records that are still to be visited. The flag marks a record that has been visited and is
         // popped a second time when its subtree ends.
         let mut pending: Vec<(RecordId, bool)> = Vec::new();
         let push = |pending: &mut Vec<(RecordId, bool)>, of: usize| {
-            let range = starts[of] as usize..starts[of + 1] as usize;
-            pending.extend(children[range].iter().rev().map(|&child| (child, false)));
+            pending.extend(children.get(of).iter().rev().map(|&child| (child, false)));
         };
         push(&mut pending, count);
         while let Some((record, is_done)) = pending.pop() {

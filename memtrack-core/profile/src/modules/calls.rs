@@ -2,10 +2,9 @@
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places, StepPart};
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
-use std::collections::HashMap;
 
 /// The index of a call in [`Calls::all`].
 pub(crate) type CallId = u32;
@@ -44,9 +43,9 @@ impl Calls {
         let trace = profile.trace();
         let ends = record_end_times(trace);
         let mut calls = Self::default();
-        let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
+        let mut by_sequence: HashMap<i64, CallId> = HashMap::default();
         // The call whose backward pass allocated the memory, by address and device.
-        let mut allocating_calls: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
+        let mut allocating_calls: HashMap<(u64, u16), CallId> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
             let mut call = record.parent.and_then(|parent| calls.by_record[parent as usize]);
             let mut is_in_backward_node =
@@ -139,7 +138,7 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
 fn find_accumulating_call(
     trace: &OperatorTrace,
     number: RecordId,
-    allocating_calls: &HashMap<(u64, u16), CallId, RandomState>,
+    allocating_calls: &HashMap<(u64, u16), CallId>,
 ) -> Option<CallId> {
     let argument = |number: RecordId| {
         let RecordKind::Op(op) = &trace.records.get(number as usize)?.what else { return None };

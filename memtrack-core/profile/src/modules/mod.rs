@@ -3,54 +3,58 @@
 //! but computed from an operator trace.
 
 pub(crate) mod calls;
-mod json;
 mod natural;
 mod text;
 mod traffic;
 
-use crate::analysis::{Action, Profile};
-use crate::category::Category;
+use crate::analysis::{Action, Profile, Role};
 use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
-use crate::series::{Bytes, walk};
+use crate::series::{Bytes, Moment, serialize_bytes, walk};
 use calls::{Calls, MAX_DEPTH};
-use foldhash::fast::RandomState;
+use foldhash::HashSet;
 use memtrack_blocks::estimate::{Estimate, Sum};
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::optrace::{DeviceIndex, RecordKind};
 use natural::compare_naturally;
-use std::collections::HashSet;
+use serde::Serialize;
 use traffic::Traffic;
 
-pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAnswer};
 pub use text::DEPTH;
 
 /// A device's memory by module.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModuleReport {
-    /// The device's name in the trace.
-    pub device: String,
+    /// The device whose memory is reported.
+    pub device: DeviceAnswer,
+    /// Whether the byte counts are estimates because small blocks were sampled.
+    #[serde(rename = "estimated")]
+    pub is_estimate: bool,
+    /// The number of modules that are nested too deep for `--depth` to show.
+    pub deeper_modules: usize,
     /// The modules, each listed after the module that called it first. Modules with the same caller are in
     /// the natural order of their paths (`layers.2` before `layers.10`) or, if the trace has no paths, in the
     /// order of their first calls.
     pub modules: Vec<ModuleMemory>,
-    /// Whether the numbers are estimates because small blocks were sampled.
-    pub is_estimate: bool,
-    /// The repairs made to the trace.
+    /// The number of repairs made to the trace, by kind. Kinds without repairs are left out.
     pub repairs: Repairs,
 }
 
 /// A module with its memory and its calls.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModuleMemory {
     /// The module's path in the model if the trace contains it, otherwise its type and a number.
+    #[serde(rename = "module")]
     pub name: String,
     /// The module's type.
     pub class: String,
-    /// The module that called this one first, as an index into [`ModuleReport::modules`].
-    pub parent: Option<usize>,
+    /// The module that made the first call to this one, or null if no module called it.
+    pub called_by: Option<String>,
     /// The nesting depth, i.e. the number of enclosing modules.
     pub depth: u32,
     /// The size of the module's own parameters on the device.
@@ -59,84 +63,85 @@ pub struct ModuleMemory {
     pub parameter_bytes: u64,
     /// The size on the device of the buffers of this module and all modules inside it, each counted once.
     pub buffer_bytes: u64,
-    /// The calls in chronological order.
+    /// The calls to the module in chronological order.
     pub calls: Vec<ModuleCall>,
 }
 
 /// A call to a module.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModuleCall {
     /// Whether the backward pass made this call in order to recompute activations that were not kept.
+    #[serde(rename = "recomputed")]
     pub is_recomputed: bool,
-    /// The size of the memory on the device that existed before the call and that the call's operators read.
-    /// Parameters, buffers, gradients and optimizer memory are excluded. Always 0 for recomputations.
+    /// The size of the memory that existed before the call and that the call's operators read. Parameters,
+    /// buffers, gradients and optimizer memory are excluded. Always 0 for recomputations.
     pub input_bytes: u64,
-    /// The size of the memory on the device that the call's operators allocated or wrote and that later
-    /// operators of the forward pass use. Always 0 for recomputations.
+    /// The size of the memory that the call's operators allocated or wrote and that later operators of the
+    /// forward pass use. Always 0 for recomputations.
     pub output_bytes: u64,
-    /// The call itself, from start to end.
+    /// The device's memory during the call itself, from its start to its end.
     pub forward: Span,
-    /// The backward pass of this call. It lasts from the start of the first autograd node that belongs to the
-    /// call or to a call inside it until the end of the last such node. `None` if the trace has no such
-    /// nodes.
+    /// The device's memory during the backward pass of this call. It lasts from the start of the first autograd node that
+    /// belongs to the call or to a call inside it until the end of the last such node. Null if the trace has no such nodes.
     pub backward: Option<Span>,
 }
 
-/// A time interval and the memory before it, at its peak and after it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The device's memory during a time interval. Times are in nanoseconds since the trace's first record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Span {
-    /// The start, in ns since the trace's first record.
+    /// The start of the interval.
     pub begin_ns: u64,
-    /// The end, in ns since the trace's first record.
+    /// The end of the interval.
     pub end_ns: u64,
-    /// The bytes allocated right before the start, by category.
-    pub before: Bytes,
-    /// The bytes allocated at the peak, by category. The peak is the maximum from right before the start to
-    /// the end.
-    pub peak: Bytes,
-    /// The time of the peak, in ns since the trace's first record.
+    /// The time at which the most memory was allocated, between right before the start and the end of the
+    /// interval.
     pub peak_ns: u64,
-    /// The bytes allocated at the end, by category.
-    pub after: Bytes,
-    /// The errors of the sums over `before`, `peak` and `after`, if small blocks were sampled.
-    pub errors: [Estimate; 3],
+    /// The memory allocated right before the start of the interval.
+    pub before: Allocated,
+    /// The memory allocated at the interval's peak.
+    pub peak: Allocated,
+    /// The memory allocated at the end of the interval.
+    pub after: Allocated,
 }
 
-/// Returns the sum over all categories.
-pub(crate) fn total_bytes(bytes: &Bytes) -> i64 {
-    bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
+/// The device's allocated memory at a single point in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Allocated {
+    /// The total allocated bytes of all categories.
+    pub allocated_bytes: i64,
+    /// The margin of error of the total, or null if the total is exact. The total is inexact if small blocks
+    /// were sampled.
+    pub allocated_bytes_error: Estimate,
+    /// The allocated bytes by category. Empty categories are left out.
+    #[serde(rename = "category_bytes", serialize_with = "serialize_bytes")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::series::BytesAnswer"))]
+    pub by_category: Bytes,
+}
+
+impl Allocated {
+    /// Returns the total as text, with its error.
+    fn as_bytes(&self) -> String {
+        self.allocated_bytes_error.as_bytes(u64::try_from(self.allocated_bytes).unwrap_or(0))
+    }
 }
 
 impl Span {
-    /// Returns the bytes allocated at the peak.
-    pub fn peak_bytes(&self) -> u64 {
-        u64::try_from(total_bytes(&self.peak)).unwrap_or(0)
-    }
-
-    /// Returns the error of [`Self::left_bytes`].
-    pub fn left_error(&self) -> Estimate {
-        let [before, _, after] = self.errors;
-        if before.is_exact() && after.is_exact() {
-            return Estimate::exact(self.left_bytes() as f64);
+    /// Returns the bytes allocated at the end minus the bytes allocated before the start, and the error of the difference.
+    /// It is negative if more was freed than allocated.
+    pub fn left_bytes(&self) -> (i64, Estimate) {
+        let (before, after) = (&self.before, &self.after);
+        let left = after.allocated_bytes.saturating_sub(before.allocated_bytes);
+        let (error, error_before) = (after.allocated_bytes_error, before.allocated_bytes_error);
+        if error.is_exact() && error_before.is_exact() {
+            return (left, Estimate::exact(left as f64));
         }
-        after.minus(&before)
-    }
-
-    /// Returns the bytes allocated at the end minus the bytes allocated before the start. The result is
-    /// negative if more was freed than allocated.
-    pub fn left_bytes(&self) -> i64 {
-        total_bytes(&self.after).saturating_sub(total_bytes(&self.before))
-    }
-}
-
-impl ModuleMemory {
-    /// Returns the span with the highest peak among the module's calls, or the first such span if several are
-    /// equal.
-    fn highest_span(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
-        let spans = self.calls.iter().filter_map(span_of);
-        spans.reduce(|highest, span| if span.peak_bytes() > highest.peak_bytes() { span } else { highest })
+        (left, error.minus(&error_before))
     }
 }
 
@@ -150,21 +155,17 @@ impl ModuleReport {
         let spans = call_spans(profile, device, &curve, &calls);
         let own = sum_module_bytes(profile, device, &places);
         let (order, index_of) = list_in_tree_order(&places);
-        let mut modules: Vec<ModuleMemory> = order
-            .iter()
-            .map(|&id| {
-                let node = &places.modules[id as usize];
-                ModuleMemory {
-                    name: node.name.clone(),
-                    parent: node.parent.map(|parent| index_of[parent as usize]),
-                    depth: node.depth,
-                    own_parameter_bytes: own.parameters[id as usize],
-                    parameter_bytes: own.with_inner_parameters[id as usize],
-                    buffer_bytes: own.with_inner_buffers[id as usize],
-                    ..ModuleMemory::default()
-                }
-            })
-            .collect();
+        let node = |id: ModuleId| &places.modules[id as usize];
+        let module = |&id: &ModuleId| ModuleMemory {
+            name: node(id).name.clone(),
+            called_by: node(id).parent.map(|parent| node(parent).name.clone()),
+            depth: node(id).depth,
+            own_parameter_bytes: own.parameters[id as usize],
+            parameter_bytes: own.with_inner_parameters[id as usize],
+            buffer_bytes: own.with_inner_buffers[id as usize],
+            ..ModuleMemory::default()
+        };
+        let mut modules: Vec<ModuleMemory> = order.iter().map(module).collect();
         for (number, (call, (forward, backward))) in calls.all().iter().zip(spans).enumerate() {
             let module = &mut modules[index_of[call.module as usize]];
             if let RecordKind::Module(record) = &profile.trace().records[call.record as usize].what {
@@ -178,8 +179,22 @@ impl ModuleReport {
                 backward,
             });
         }
-        let is_estimate = profile.attribution().is_some_and(|attribution| attribution.is_estimate(device));
-        Self { device: profile.device_name(device).to_owned(), modules, is_estimate, repairs }
+        Self {
+            device: DeviceAnswer::from_trace_name(profile.device_name(device)),
+            is_estimate: profile.attribution().is_some_and(|attribution| attribution.is_estimate(device)),
+            deeper_modules: 0,
+            modules,
+            repairs,
+        }
+    }
+
+    /// Returns the report without the modules that are nested `depth` or more levels deep, which are only counted.
+    #[must_use]
+    pub fn listed(&self, depth: u32) -> Self {
+        let mut listed = self.clone();
+        listed.modules.retain(|module| module.depth < depth);
+        listed.deeper_modules += self.modules.len() - listed.modules.len();
+        listed
     }
 }
 
@@ -190,7 +205,7 @@ fn call_spans(
     curve: &Curve,
     calls: &Calls,
 ) -> Vec<(Span, Option<Span>)> {
-    let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let first_ns = profile.begin_ns();
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
     // The spans, and three states for each span: before it, at its peak and after it. Each state comes with three times the
     // span's index, plus 0, 1 or 2.
@@ -222,19 +237,22 @@ fn call_spans(
     requested_states.sort_unstable();
     let errors = state_errors(profile, device);
     let mut requested_states = requested_states.into_iter().peekable();
-    let mut fill = |state: State, bytes: &Bytes| {
+    let mut fill = |state: State, moment: &Moment| {
+        let allocated_bytes = moment.total();
+        let exact = || Estimate::exact(allocated_bytes as f64);
+        let allocated_bytes_error = errors.get(state).copied().unwrap_or_else(exact);
+        let by_category = moment.bytes;
         while let Some((_, number)) = requested_states.next_if(|&(of, _)| of == state) {
             let span = &mut spans[number / 3];
-            *[&mut span.before, &mut span.peak, &mut span.after][number % 3] = *bytes;
-            span.errors[number % 3] =
-                errors.get(state).copied().unwrap_or_else(|| Estimate::exact(total_bytes(bytes) as f64));
+            *[&mut span.before, &mut span.peak, &mut span.after][number % 3] =
+                Allocated { allocated_bytes, allocated_bytes_error, by_category };
         }
     };
-    fill(0, &Bytes::default());
+    fill(0, &Moment::default());
     let mut state = 0;
     walk(profile, device, |moment| {
         state += 1;
-        fill(state, &moment.bytes);
+        fill(state, moment);
     });
     places
         .into_iter()
@@ -250,7 +268,7 @@ fn state_errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     };
     let mut sum = Sum::default();
     let mut errors = vec![attribution.bytes(device, &sum)];
-    let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
+    let mut changes = profile.changes_on(device).peekable();
     walk(profile, device, |moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
             let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));
@@ -279,28 +297,15 @@ fn sum_module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places)
     let mut own =
         ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
     // The storages already counted for each module, because modules can share parameters.
-    let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
+    let mut counted: HashSet<(ModuleId, u32)> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
-        let (RecordKind::Module(module), Some(id)) = (&record.what, places.called_module(number)) else {
+        let (RecordKind::Module(_), Some(id)) = (&record.what, places.called_module(number)) else {
             continue;
         };
-        let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
-        // The references list the parameters, each followed by its gradient if it has one, and then the
-        // buffers.
-        let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
-        for param in &module.params {
-            registered.push((references.next().flatten(), true));
-            if param.grad.is_some() {
-                references.next();
-            }
-        }
-        registered.extend(references.map(|buffer| (buffer, false)));
-        for (storage, is_parameter) in registered {
-            let Some((place, storage)) =
-                storage.and_then(|place| Some((place, profile.storages()[place as usize]?)))
-            else {
-                continue;
-            };
+        for (role, storage) in profile.references(number) {
+            let is_parameter = role == Role::Parameter;
+            let Some(place) = storage.filter(|_| is_parameter || role == Role::Buffer) else { continue };
+            let Some(storage) = profile.storages()[place as usize] else { continue };
             let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
             let ancestors =
                 std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_DEPTH);
@@ -343,17 +348,4 @@ fn list_in_tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
         left.extend(children[id as usize].iter().rev());
     }
     (order, index_of)
-}
-
-/// Returns the categories that contain any bytes, largest first.
-fn categories_largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
-    let mut categories: Vec<(Category, u64)> = Category::ALL
-        .into_iter()
-        .zip(bytes)
-        .filter_map(|(category, &bytes)| {
-            Some((category, u64::try_from(bytes).ok().filter(|&bytes| bytes > 0)?))
-        })
-        .collect();
-    categories.sort_by_key(|&(category, bytes)| (std::cmp::Reverse(bytes), category));
-    categories
 }

@@ -1,7 +1,10 @@
 //! Formats the module report as a text tree.
 
-use super::{ModuleCall, ModuleMemory, ModuleReport, Span, categories_largest_first};
+use super::{ModuleCall, ModuleMemory, ModuleReport, Span};
+use crate::category::Category;
+use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
+use std::cmp::Reverse;
 use std::fmt::{self, Write};
 
 /// The number of module levels shown by default.
@@ -18,20 +21,16 @@ impl ModuleReport {
     pub fn to_text(&self, depth: u32, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = self.write(&mut text, depth, width);
+        let _ = self.listed(depth).write(&mut text, depth, width);
         text
     }
 
     fn write(&self, out: &mut String, depth: u32, width: Option<usize>) -> fmt::Result {
-        let shown: Vec<(&ModuleMemory, String)> = self
-            .modules
-            .iter()
-            .filter(|module| module.depth < depth)
-            .map(|module| (module, self.tree_label(module)))
-            .collect();
-        let deeper = self.modules.len() - shown.len();
-        writeln!(out, "{}: {}", printable(&self.device), counted(self.modules.len() as u64, "module"))?;
-        if self.modules.is_empty() {
+        let shown: Vec<(&ModuleMemory, String)> =
+            self.modules.iter().map(|module| (module, tree_label(module))).collect();
+        let all = self.modules.len() + self.deeper_modules;
+        writeln!(out, "{}: {}", printable(&self.device.name), counted(all as u64, "module"))?;
+        if all == 0 {
             return writeln!(
                 out,
                 "The trace has no modules: record it with with_stack=True, or with modules' scopes."
@@ -59,45 +58,40 @@ impl ModuleReport {
                 writeln!(
                     out,
                     "{label:<wide$} {parameters:>10} {calls:>5} {pass:<9} {:>first$} {:>first$} {:>last$}  {}",
-                    span.errors[0].as_bytes(span.bytes_before()),
-                    span.errors[1].as_bytes(span.peak_bytes()),
+                    span.before.as_bytes(),
+                    span.peak.as_bytes(),
                     format_left(span),
                     format_categories(span, room),
                 )?;
             }
         }
-        if deeper > 0 {
-            writeln!(out, "({} deeper: --depth {})", counted(deeper as u64, "module"), depth + 1)?;
+        if self.deeper_modules > 0 {
+            let deeper = counted(self.deeper_modules as u64, "module");
+            writeln!(out, "({deeper} deeper: --depth {})", depth + 1)?;
         }
         Ok(())
     }
+}
 
-    /// Returns a module's indented name in the tree, which is its path without the parent module's path.
-    fn tree_label(&self, module: &ModuleMemory) -> String {
-        let around = module.parent.map_or("", |parent| &*self.modules[parent].name);
-        let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
-        let name = inner.unwrap_or(&module.name);
-        let is_numbered = module
-            .name
-            .strip_prefix(&*module.class)
-            .and_then(|rest| rest.strip_prefix('_'))
-            .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        // Modules of a Rust program have names but no types.
-        let class =
-            if is_numbered || name == module.class { String::new() } else { format!(" {}", module.class) };
-        printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
-    }
+/// Returns a module's indented name in the tree, which is its path without the parent module's path.
+fn tree_label(module: &ModuleMemory) -> String {
+    let around = module.called_by.as_deref().unwrap_or_default();
+    let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
+    let name = inner.unwrap_or(&module.name);
+    let is_numbered = module
+        .name
+        .strip_prefix(&*module.class)
+        .and_then(|rest| rest.strip_prefix('_'))
+        .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+    // Modules of a Rust program have names but no types.
+    let class =
+        if is_numbered || name == module.class { String::new() } else { format!(" {}", module.class) };
+    printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
 }
 
 impl fmt::Display for ModuleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_text(DEPTH, Some(DEFAULT_WIDTH)))
-    }
-}
-
-impl Span {
-    fn bytes_before(&self) -> u64 {
-        u64::try_from(super::total_bytes(&self.before)).unwrap_or(0)
     }
 }
 
@@ -111,8 +105,11 @@ fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
         ("backward", |call| call.backward),
     ];
     let of = |(name, span_of): (&'static str, SpanOf)| {
-        let count = module.calls.iter().filter(|call| span_of(call).is_some()).count();
-        module.highest_span(span_of).map(|span| (name, count, span))
+        let spans = || module.calls.iter().filter_map(span_of);
+        // If several spans are equal, the first one is shown.
+        let peak = |span: &Span| span.peak.allocated_bytes.max(0);
+        let highest = |a: Span, b: Span| if peak(&b) > peak(&a) { b } else { a };
+        spans().reduce(highest).map(|span| (name, spans().count(), span))
     };
     passes.into_iter().filter_map(of).collect()
 }
@@ -120,8 +117,8 @@ fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
 /// Formats the bytes that a span left allocated. If they are an estimate whose range includes zero, returns
 /// only ± the largest possible value.
 fn format_left(span: &Span) -> String {
-    let error = span.left_error();
-    match span.left_bytes() {
+    let (left, error) = span.left_bytes();
+    match left {
         bytes if error.is_exact() => format_signed(bytes),
         _ if error.low <= 0.0 && error.high >= 0.0 => {
             format!("±{}", human_bytes(error.high.max(-error.low).ceil() as u64))
@@ -143,11 +140,11 @@ fn format_signed(bytes: i64) -> String {
 /// Formats the categories at a peak, largest first. Categories that do not fit into `room` are left out.
 fn format_categories(span: &Span, room: usize) -> String {
     let mut text = String::new();
-    let all = categories_largest_first(&span.peak);
+    let all = categories_largest_first(&span.peak.by_category);
     for (place, (category, bytes)) in all.iter().enumerate() {
         let separator = if place > 0 { ", " } else { "" };
         // For estimates, only the error of the total is known, so no numbers are shown for categories.
-        let part = match span.errors[1].is_exact() {
+        let part = match span.peak.allocated_bytes_error.is_exact() {
             true => format!("{separator}{category} {}", human_bytes(*bytes)),
             false => format!("{separator}{category}"),
         };
@@ -160,4 +157,17 @@ fn format_categories(span: &Span, room: usize) -> String {
         text.push_str(&part);
     }
     text
+}
+
+/// Returns the categories that contain any bytes, largest first.
+fn categories_largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
+    let mut categories: Vec<(Category, u64)> = Category::ALL
+        .into_iter()
+        .zip(bytes)
+        .filter_map(|(category, &bytes)| {
+            Some((category, u64::try_from(bytes).ok().filter(|&bytes| bytes > 0)?))
+        })
+        .collect();
+    categories.sort_by_key(|&(category, bytes)| (Reverse(bytes), category));
+    categories
 }

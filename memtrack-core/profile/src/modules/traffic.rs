@@ -1,12 +1,11 @@
 //! Computes the inputs and outputs of each module call.
 
 use super::calls::{CallId, Calls};
-use crate::analysis::Profile;
+use crate::analysis::{Profile, Role};
 use crate::category::Category;
 use crate::places::{Places, StepPart};
-use foldhash::fast::RandomState;
-use memtrack_model::optrace::{Arg, DeviceIndex, RecordKind};
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
+use memtrack_model::optrace::{DeviceIndex, RecordKind};
 
 /// The number of input and output bytes of each call.
 pub(super) struct Traffic {
@@ -23,21 +22,23 @@ impl Traffic {
         let none = || vec![0_u64; calls.all().len()];
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
         // For each storage, the innermost calls that allocated it or wrote to it.
-        let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
-        for change in profile.changes().iter().filter(|change| change.device == device) {
+        let mut makers: HashMap<u32, Vec<CallId>> = HashMap::default();
+        for change in profile.changes_on(device) {
             if let (Some(storage), Some(call)) =
                 (change.storage, change.allocated_by.and_then(|record| calls.enclosing(record)))
             {
                 makers.entry(storage).or_insert_with(|| vec![call]);
             }
         }
-        let mut counted_inputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
-        let mut counted_outputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
+        let mut counted_inputs: HashSet<(CallId, u32)> = HashSet::default();
+        let mut counted_outputs: HashSet<(CallId, u32)> = HashSet::default();
         for (number, record) in (0..).zip(&trace.records) {
-            let RecordKind::Op(op) = &record.what else { continue };
+            if !matches!(record.what, RecordKind::Op(_)) {
+                continue;
+            }
             let around = calls.enclosing(number);
             let is_forward = matches!(places.get(number).part, StepPart::Forward | StepPart::Other);
-            for (place, (_, storage)) in profile.references(number).into_iter().enumerate() {
+            for (role, storage) in profile.references(number) {
                 let Some(key) = storage else { continue };
                 let Some(storage) = profile.storages()[key as usize] else { continue };
                 if storage.device != device || !is_passed_by_caller(profile.category(key, 0)) || !is_forward {
@@ -66,7 +67,7 @@ impl Traffic {
                         }
                     }
                 }
-                if let Some(call) = around.filter(|_| writes_tensor(&op.args, place)) {
+                if let Some(call) = around.filter(|_| role == Role::Argument(Some(true))) {
                     let made = makers.entry(key).or_default();
                     if !made.contains(&call) {
                         made.push(call);
@@ -76,19 +77,6 @@ impl Traffic {
         }
         traffic
     }
-}
-
-/// Returns whether the operator writes to the tensor at index `place`, counting the tensors of all arguments
-/// in order.
-fn writes_tensor(args: &[Arg], mut place: usize) -> bool {
-    for arg in args {
-        let count = arg.tensors().len();
-        if place < count {
-            return arg.written() == Some(true);
-        }
-        place -= count;
-    }
-    false
 }
 
 /// Returns whether memory of this category is passed to a module by its caller, as opposed to being held by

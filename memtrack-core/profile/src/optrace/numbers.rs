@@ -1,8 +1,7 @@
 //! Maps the numbers used in a file to indices. The numbers are tensor handles, record ids and stack numbers.
 //! If lines are out of order, a number may be referenced before the line that describes it.
 
-use foldhash::fast::RandomState;
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// The entry that a number in the file refers to.
 #[derive(Clone, Copy)]
@@ -16,7 +15,7 @@ pub(super) struct IdEntry {
 /// All numbers of one kind, i.e. all handles, ids or stack numbers.
 #[derive(Default)]
 pub(super) struct IdTable {
-    pub(super) entries: HashMap<u64, IdEntry, RandomState>,
+    pub(super) entries: HashMap<u64, IdEntry>,
     /// The number of entries that have been referenced but not yet described.
     pub(super) undescribed: usize,
 }

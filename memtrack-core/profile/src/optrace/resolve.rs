@@ -11,20 +11,17 @@ use super::numbers::{Described, IdTable};
 use super::read::{Mode, ReadTrace};
 use crate::interner::Interner;
 use crate::repairs::{Repair, Repairs};
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, fast::RandomState};
 use memtrack_model::Phase;
 use memtrack_model::optrace::{
     Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
     Optimizer, Param, Record, RecordId, RecordKind, Tensor, TensorId, TraceFrame, TracePhase,
 };
 use memtrack_model::snapshot::StringId;
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 /// The maximum size of an allocation. The limit of 1 PiB keeps sums from overflowing.
 const MAX_ALLOCATION_BYTES: u64 = 1 << 50;
-
-type Map<K, V> = HashMap<K, V, RandomState>;
 
 pub(super) struct Builder {
     mode: Mode,
@@ -32,17 +29,17 @@ pub(super) struct Builder {
     pub(super) repairs: Repairs,
     hasher: RandomState,
     strings: Interner,
-    devices: Map<Box<str>, DeviceIndex>,
+    devices: HashMap<Box<str>, DeviceIndex>,
     tensors: IdTable,
     stacks: IdTable,
     /// The ids of operators, modules and optimizers.
     ids: IdTable,
     /// The element types that the trace declares.
-    dtypes: Map<StringId, u64>,
+    dtypes: HashMap<StringId, u64>,
     /// Tensors whose element type has not been declared yet.
     untyped: Vec<TensorId>,
     /// The open records of each thread, from the outermost to the innermost.
-    open: Map<u64, Vec<RecordId>>,
+    open: HashMap<u64, Vec<RecordId>>,
     /// Records whose parent has not been defined yet, each with the parent's id.
     pending_parents: Vec<(RecordId, u64)>,
     /// End lines that came before the records that they end. Each entry holds the id, time and results.
@@ -62,13 +59,13 @@ impl Builder {
             repairs: Repairs::default(),
             hasher: RandomState::default(),
             strings: Interner::default(),
-            devices: Map::default(),
+            devices: HashMap::default(),
             tensors: IdTable::default(),
             stacks: IdTable::default(),
             ids: IdTable::default(),
-            dtypes: Map::default(),
+            dtypes: HashMap::default(),
             untyped: Vec::new(),
-            open: Map::default(),
+            open: HashMap::default(),
             pending_parents: Vec::new(),
             pending_ends: Vec::new(),
             newest_ns: i64::MIN,
@@ -167,11 +164,8 @@ impl Builder {
         if self.is_compat() && !self.tensors.is_described(handle) {
             return Err(format!("tensor {handle} is used before it is defined"));
         }
-        let next = self.trace.tensors.len();
-        let place = self.tensors.index_of(handle, next);
-        if place as usize == next {
-            self.trace.tensors.push(blank_tensor());
-        }
+        let place = self.tensors.index_of(handle, self.trace.tensors.len());
+        set_at(&mut self.trace.tensors, place, None);
         Ok(place)
     }
 
@@ -200,11 +194,7 @@ impl Builder {
         if tensor.strides.as_ref().is_some_and(|strides| strides.len() != tensor.sizes.len()) {
             return Err(format!("tensor {number} has not as many strides as sizes"));
         }
-        if place as usize == self.trace.tensors.len() {
-            self.trace.tensors.push(tensor);
-        } else {
-            self.trace.tensors[place as usize] = tensor;
-        }
+        set_at(&mut self.trace.tensors, place, Some(tensor));
         match self.element_bytes(dtype) {
             Some(bytes) => self.trace.tensors[place as usize].element_bytes = bytes,
             None if self.is_compat() => {
@@ -234,11 +224,7 @@ impl Builder {
         let described = self.stacks.describe(number, hash, self.trace.stacks.len());
         let Some(place) = self.claim_definition("stack", number, described)? else { return Ok(()) };
         let frames = line.frames.iter().map(|frame| self.build_frame(frame)).collect();
-        if place as usize == self.trace.stacks.len() {
-            self.trace.stacks.push(frames);
-        } else {
-            self.trace.stacks[place as usize] = frames;
-        }
+        set_at(&mut self.trace.stacks, place, Some(frames));
         Ok(())
     }
 
@@ -255,11 +241,8 @@ impl Builder {
         if self.is_compat() && !self.stacks.is_described(number) {
             return Err(format!("stack {number} is used before it is defined"));
         }
-        let next = self.trace.stacks.len();
-        let place = self.stacks.index_of(number, next);
-        if place as usize == next {
-            self.trace.stacks.push(Vec::new());
-        }
+        let place = self.stacks.index_of(number, self.trace.stacks.len());
+        set_at(&mut self.trace.stacks, place, None);
         Ok(Some(place))
     }
 
@@ -293,59 +276,40 @@ impl Builder {
     }
 
     fn build_module(&mut self, line: &TraceLine<'_>) -> Result<Module, LineError> {
-        Ok(Module {
+        let mut module = Module {
             identity: self.intern(&required(line.identity.as_ref(), "self", line)?.0),
             class: self.intern(&required(line.class.as_ref(), "class", line)?.0),
             path: self.intern_or_empty(line.path.as_ref()),
-            params: line
-                .params
-                .iter()
-                .map(|param| {
-                    Ok(Param {
-                        name: self.intern_or_empty(param.name.as_ref()),
-                        tensor: self.resolve_tensor(param.t)?,
-                        grad: param.grad.map(|grad| self.resolve_tensor(grad)).transpose()?,
-                    })
-                })
-                .collect::<Result<_, LineError>>()?,
-            buffers: line
-                .buffers
-                .iter()
-                .map(|buffer| {
-                    Ok(NamedTensor {
-                        name: self.intern_or_empty(buffer.name.as_ref()),
-                        tensor: self.resolve_tensor(buffer.t)?,
-                    })
-                })
-                .collect::<Result<_, LineError>>()?,
-        })
+            ..Module::default()
+        };
+        for param in &line.params {
+            module.params.push(Param {
+                name: self.intern_or_empty(param.name.as_ref()),
+                tensor: self.resolve_tensor(param.t)?,
+                grad: param.grad.map(|grad| self.resolve_tensor(grad)).transpose()?,
+            });
+        }
+        for buffer in &line.buffers {
+            let name = self.intern_or_empty(buffer.name.as_ref());
+            module.buffers.push(NamedTensor { name, tensor: self.resolve_tensor(buffer.t)? });
+        }
+        Ok(module)
     }
 
     fn build_optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, LineError> {
-        Ok(Optimizer {
-            identity: self.intern(&required(line.identity.as_ref(), "self", line)?.0),
-            class: self.intern_or_empty(line.class.as_ref()),
-            params: line
-                .params
-                .iter()
-                .map(|param| {
-                    Ok(OptimizedParam {
-                        tensor: self.resolve_tensor(param.t)?,
-                        grad: param.grad.map(|grad| self.resolve_tensor(grad)).transpose()?,
-                        state: param
-                            .state
-                            .iter()
-                            .map(|(name, t)| {
-                                Ok(NamedTensor {
-                                    name: self.intern(&name.0),
-                                    tensor: self.resolve_tensor(*t)?,
-                                })
-                            })
-                            .collect::<Result<_, LineError>>()?,
-                    })
-                })
-                .collect::<Result<_, LineError>>()?,
-        })
+        let identity = self.intern(&required(line.identity.as_ref(), "self", line)?.0);
+        let class = self.intern_or_empty(line.class.as_ref());
+        let mut params = Vec::with_capacity(line.params.len());
+        for param in &line.params {
+            let tensor = self.resolve_tensor(param.t)?;
+            let grad = param.grad.map(|grad| self.resolve_tensor(grad)).transpose()?;
+            let mut state = Vec::with_capacity(param.state.len());
+            for (name, t) in &param.state {
+                state.push(NamedTensor { name: self.intern(&name.0), tensor: self.resolve_tensor(*t)? });
+            }
+            params.push(OptimizedParam { tensor, grad, state });
+        }
+        Ok(Optimizer { identity, class, params })
     }
 
     fn build_memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, LineError> {
@@ -510,56 +474,45 @@ impl Builder {
             removed += u64::from(is_undefined_tensor[tensor as usize]);
             is_undefined_tensor[tensor as usize]
         };
-        let records = std::mem::take(&mut self.trace.records);
-        let mut strays = Vec::new();
-        self.trace.records = records
-            .into_iter()
-            .map(|mut record| {
-                let mut is_stray = false;
-                match &mut record.what {
-                    RecordKind::Op(op) => {
-                        for arg in &mut op.args {
-                            match arg {
-                                Arg::Tensor(tensor, _) if missing(*tensor) => *arg = Arg::None,
-                                Arg::Tensors(tensors, _) => tensors.retain(|&tensor| !missing(tensor)),
-                                _ => {}
-                            }
-                        }
-                        op.outs.retain(|&tensor| !missing(tensor));
-                        op.stack = op.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
-                    }
-                    RecordKind::Memory(memory) => {
-                        memory.stack = memory.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
-                    }
-                    RecordKind::Module(module) => {
-                        module.params.retain(|param| !missing(param.tensor));
-                        for param in &mut module.params {
-                            param.grad = param.grad.filter(|&grad| !missing(grad));
-                        }
-                        module.buffers.retain(|buffer| !missing(buffer.tensor));
-                    }
-                    RecordKind::Optimizer(optimizer) => {
-                        optimizer.params.retain(|param| !missing(param.tensor));
-                        for param in &mut optimizer.params {
-                            param.grad = param.grad.filter(|&grad| !missing(grad));
-                            param.state.retain(|state| !missing(state.tensor));
+        for record in &mut self.trace.records {
+            match &mut record.what {
+                RecordKind::Op(op) => {
+                    for arg in &mut op.args {
+                        match arg {
+                            Arg::Tensor(tensor, _) if missing(*tensor) => *arg = Arg::None,
+                            Arg::Tensors(tensors, _) => tensors.retain(|&tensor| !missing(tensor)),
+                            _ => {}
                         }
                     }
-                    RecordKind::Grad { param, grad } => {
-                        *param = param.filter(|&param| !missing(param));
-                        is_stray = missing(*grad);
-                    }
-                    RecordKind::Mark(_) => {}
+                    op.outs.retain(|&tensor| !missing(tensor));
+                    op.stack = op.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                 }
-                strays.push(is_stray);
-                record
-            })
-            .collect();
-        // A gradient record whose gradient is unknown becomes an unnamed mark, so that the indices of the
-        // other records stay the same.
-        for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
-            if is_stray {
-                record.what = RecordKind::Mark(StringId::EMPTY);
+                RecordKind::Memory(memory) => {
+                    memory.stack = memory.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
+                }
+                RecordKind::Module(module) => {
+                    module.params.retain(|param| !missing(param.tensor));
+                    for param in &mut module.params {
+                        param.grad = param.grad.filter(|&grad| !missing(grad));
+                    }
+                    module.buffers.retain(|buffer| !missing(buffer.tensor));
+                }
+                RecordKind::Optimizer(optimizer) => {
+                    optimizer.params.retain(|param| !missing(param.tensor));
+                    for param in &mut optimizer.params {
+                        param.grad = param.grad.filter(|&grad| !missing(grad));
+                        param.state.retain(|state| !missing(state.tensor));
+                    }
+                }
+                RecordKind::Grad { param, grad } => {
+                    *param = param.filter(|&param| !missing(param));
+                    // A gradient record whose gradient is unknown becomes an unnamed mark, so that the indices of the
+                    // other records stay the same.
+                    if missing(*grad) {
+                        record.what = RecordKind::Mark(StringId::EMPTY);
+                    }
+                }
+                RecordKind::Mark(_) => {}
             }
         }
         self.repairs.add(Repair::Undefined, removed);
@@ -597,18 +550,12 @@ pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     })
 }
 
-fn blank_tensor() -> Tensor {
-    Tensor {
-        identity: StringId::EMPTY,
-        storage: None,
-        device: DeviceIndex(0),
-        dtype: StringId::EMPTY,
-        element_bytes: 0,
-        sizes: Vec::new(),
-        strides: None,
-        layout: StringId::EMPTY,
-        storage_bytes: None,
-        name: StringId::EMPTY,
+/// Sets an entry of a table, which may be the next one. Without a value, only creates the entry, as an empty one.
+fn set_at<T: Default>(table: &mut Vec<T>, place: u32, value: Option<T>) {
+    if place as usize == table.len() {
+        table.push(value.unwrap_or_default());
+    } else if let Some(value) = value {
+        table[place as usize] = value;
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Classifier<'a> {
     device: DeviceId,
     /// The phases that appear in the stacks and scopes of blocks allocated before the first event.
     phases_before_events: [bool; 3],
+    /// Returns whether a rule is applied.
+    pub(super) is_enabled: &'a dyn Fn(Rule) -> bool,
 }
 
 impl<'a> Classifier<'a> {
@@ -46,6 +48,7 @@ impl<'a> Classifier<'a> {
         order: &'a Order,
         storages: &'a [Storage],
         device: DeviceId,
+        is_enabled: &'a dyn Fn(Rule) -> bool,
     ) -> Self {
         let mut phases_before_events = [false; 3];
         for storage in storages.iter().filter(|storage| storage.from.is_none()) {
@@ -53,29 +56,29 @@ impl<'a> Classifier<'a> {
                 phases_before_events[phase as usize] = true;
             }
         }
-        Self { snapshot, facts, order, storages, device, phases_before_events }
+        Self { snapshot, facts, order, storages, device, phases_before_events, is_enabled }
     }
 
     /// Returns the decision for each storage, or `None` if no rule applies.
-    pub(super) fn decide(&self, is_enabled: impl Fn(Rule) -> bool) -> Vec<Option<Decision>> {
-        let is_enabled = |rule: &Rule| is_enabled(*rule);
+    pub(super) fn decide(&self) -> Vec<Option<Decision>> {
         let own = |storage: &Storage| {
-            let rule = self.rule_for(storage, &is_enabled)?;
-            Some((rule.category(), rule))
+            let mut enabled = Rule::ALL.iter().copied().filter_map(|rule| self.decision(rule));
+            enabled.find(|&(_, rule)| self.applies(rule, storage))
         };
         let mut decided: Vec<Option<Decision>> = self.storages.iter().map(own).collect();
-        self.decide_gradients_by_size(&mut decided, &is_enabled);
-        self.decide_early_by_size(&mut decided, &is_enabled);
-        self.decide_remaining_old(&mut decided, &is_enabled);
-        self.decide_replacements(&mut decided, &is_enabled);
+        self.decide_gradients_by_size(&mut decided);
+        self.decide_early_by_size(&mut decided);
+        self.decide_remaining_old(&mut decided);
+        self.decide_replacements(&mut decided);
         decided
     }
 
-    /// Returns the first rule that applies to the storage, ignoring all other storages.
-    fn rule_for(&self, storage: &Storage, is_enabled: &impl Fn(&Rule) -> bool) -> Option<Rule> {
-        Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.applies(**rule, storage)).copied()
+    /// Returns the decision that follows from a rule, unless the rule is disabled.
+    pub(super) fn decision(&self, rule: Rule) -> Option<Decision> {
+        (self.is_enabled)(rule).then(|| (rule.category(), rule))
     }
 
+    /// Returns whether a rule applies to the storage, ignoring all other storages.
     fn applies(&self, rule: Rule, storage: &Storage) -> bool {
         let stack = self.facts.stack(storage.stack);
         let scope = self.facts.scope(storage.scope);

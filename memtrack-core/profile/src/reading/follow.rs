@@ -5,11 +5,8 @@ use super::decide::{Classifier, Decision, FreeSite};
 use super::order::Storage;
 use super::rule::{Confidence, Rule};
 use crate::Category;
+use foldhash::{HashMap, HashSet};
 use memtrack_model::Phase;
-use std::collections::{HashMap, HashSet};
-
-type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
-type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
 /// The maximum number of tensors of a parameter's size that an optimizer keeps per parameter. AMSGrad keeps
 /// three, and some optimizers also keep a full-precision copy.
@@ -27,15 +24,14 @@ impl Classifier<'_> {
     /// Finds gradients by their size. If the stacks of frees are not recorded, a gradient that is freed
     /// before the next phase starts looks like other memory of the backward pass, except that it has the size
     /// of a parameter.
-    pub(super) fn decide_gradients_by_size(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
-        if !is_enabled(&Rule::GradientBySize) || self.facts.frees_have_stacks || self.facts.is_from_profiler {
+    pub(super) fn decide_gradients_by_size(&self, decided: &mut [Option<Decision>]) {
+        if !(self.is_enabled)(Rule::GradientBySize)
+            || self.facts.frees_have_stacks
+            || self.facts.is_from_profiler
+        {
             return;
         }
-        let mut parameter_sizes: FastSet<u64> = FastSet::default();
+        let mut parameter_sizes: HashSet<u64> = HashSet::default();
         for (storage, decision) in self.storages.iter().zip(&*decided) {
             let is_old = self.is_old(storage) && storage.to.is_none();
             if is_old || decision.is_some_and(|(category, _)| category == Category::Parameter) {
@@ -54,13 +50,9 @@ impl Classifier<'_> {
     /// Classifies blocks that are older than the first step and have the size of a gradient. If a backward
     /// pass makes N gradients of some size, N blocks of that size are parameters, and the others are
     /// optimizer state.
-    pub(super) fn decide_early_by_size(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
+    pub(super) fn decide_early_by_size(&self, decided: &mut [Option<Decision>]) {
         let gradients = self.gradients_per_pass(decided);
-        let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
+        let mut candidates: HashMap<u64, Vec<usize>> = HashMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
             // A parameter may have been created in the same way as an input.
@@ -96,8 +88,8 @@ impl Classifier<'_> {
                 // An input may also have the size of a gradient. In a profiler's snapshot, state can be
                 // recognized by its writes.
                 let is_input = self.facts.is_from_profiler && storage.written.is_empty();
-                if is_enabled(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
-                    decided[at] = Some((rule.category(), rule));
+                if !(is_input && rule.category() == Category::OptimizerState) {
+                    decided[at] = self.decision(rule).or(decided[at]);
                 }
             }
         }
@@ -114,8 +106,8 @@ impl Classifier<'_> {
     }
 
     /// Returns, for each size, the maximum number of gradients that a single backward pass produced.
-    fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
-        let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
+    fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> HashMap<u64, usize> {
+        let mut of_run: HashMap<(u64, usize), usize> = HashMap::default();
         for (storage, decision) in self.storages.iter().zip(decided) {
             if let Some((Category::Gradient, _)) = decision {
                 let class = self.size_class(storage.size_bytes);
@@ -124,7 +116,7 @@ impl Classifier<'_> {
                 *of_run.entry((class, pass)).or_default() += 1;
             }
         }
-        let mut most: FastMap<u64, usize> = FastMap::default();
+        let mut most: HashMap<u64, usize> = HashMap::default();
         for ((class, _), count) in of_run {
             let most = most.entry(class).or_default();
             *most = count.max(*most);
@@ -137,13 +129,13 @@ impl Classifier<'_> {
     /// or one list of tensors after another.
     fn written_last(
         &self,
-        candidates: &FastMap<u64, Vec<usize>>,
-        gradients: &FastMap<u64, usize>,
-    ) -> FastSet<usize> {
+        candidates: &HashMap<u64, Vec<usize>>,
+        gradients: &HashMap<u64, usize>,
+    ) -> HashSet<usize> {
         let in_step = |row: &usize| self.order.run(*row).phase == Some(Phase::Optimizer);
         let all = || candidates.values().flatten().copied();
         let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
-        let Some(step) = first.map(|row| self.order.run_number(row)) else { return FastSet::default() };
+        let Some(step) = first.map(|row| self.order.run_number(row)) else { return HashSet::default() };
         // Use each candidate's last write in the step, because weight decay can also write a parameter earlier.
         let mut sequence: Vec<(usize, usize)> = all()
             .filter_map(|at| {
@@ -172,11 +164,7 @@ impl Classifier<'_> {
     }
 
     /// Classifies the remaining blocks that are older than the trace.
-    pub(super) fn decide_remaining_old(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
+    pub(super) fn decide_remaining_old(&self, decided: &mut [Option<Decision>]) {
         let (has_forward, has_backward) = (self.has_phase(Phase::Forward), self.has_phase(Phase::Backward));
         for (storage, decision) in self.storages.iter().zip(decided) {
             if decision.is_some() || !self.is_old(storage) {
@@ -198,21 +186,15 @@ impl Classifier<'_> {
                 FreeSite::Never if has_forward => Rule::OldInInference,
                 _ => continue,
             };
-            if is_enabled(&rule) {
-                *decision = Some((rule.category(), rule));
-            }
+            *decision = self.decision(rule);
         }
     }
 
     /// Classifies blocks that a step allocated and kept in place of blocks that it freed. They hold the new
     /// value of a parameter or of optimizer state.
-    pub(super) fn decide_replacements(
-        &self,
-        decided: &mut [Option<Decision>],
-        is_enabled: &impl Fn(&Rule) -> bool,
-    ) {
+    pub(super) fn decide_replacements(&self, decided: &mut [Option<Decision>]) {
         // The exchanged blocks, grouped by step and size.
-        let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
+        let mut steps: HashMap<(usize, u64), Exchange> = HashMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
             let step = |row: usize| {
@@ -252,7 +234,7 @@ impl Classifier<'_> {
                 let Some((category, by)) = decided[old].filter(|_| row < to) else { continue };
                 let is_guess = by.confidence() == Confidence::Guess;
                 let rule = if is_guess { Rule::ReplacedGuess } else { Rule::ReplacedInStep };
-                if is_enabled(&rule) {
+                if (self.is_enabled)(rule) {
                     decided[new] = Some((category, rule));
                 }
             }

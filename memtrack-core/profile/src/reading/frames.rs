@@ -89,16 +89,15 @@ impl StackFacts {
             let is_module = line.function.starts_with(MODULE_FRAME_PREFIX);
             // In stacks from a profiler, modules and C functions have no file.
             facts.has_native |= !line.is_python && !is_module && !line.function.starts_with("<built-in ");
-            if let Some(clue) = clue_of(&line) {
-                facts.clues |= 1 << clue as u8;
-            }
+            let clue = clue_of(&line);
+            facts.clues |= clue.map_or(0, |clue| 1 << clue as u8);
             // This is the backward function of a Python autograd function. Compiled code also has such functions.
             let of_node = line.is_in("torch/autograd/function.py") && line.method() == "apply";
             let of_node =
                 of_node && inner.is_some_and(|inner| inner.is_python && inner.method().contains("backward"));
             let begins = if of_node { Some(Phase::Backward) } else { phase_of(&line) };
             // Dropping a graph does not count as a backward pass.
-            let begins = begins.filter(|_| clue_of(&line) != Some(Clue::DropsGraph));
+            let begins = begins.filter(|_| clue != Some(Clue::DropsGraph));
             match begins.filter(|_| !decided) {
                 Some(Phase::Optimizer) if in_forward => decided = true,
                 // If a step's closure runs the forward pass, loss and backward pass, these do not belong to
@@ -162,59 +161,62 @@ fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
             _ => None,
         };
     }
-    let sharded = line.is_in("torch/distributed/fsdp/") || line.is_in("torch/distributed/_composable/fsdp/");
-    if sharded {
-        return match method {
-            _ if method.contains("reduce") => Some(Clue::ReducesGradients),
-            _ if method.contains("all_gather") || method.contains("unshard") => Some(Clue::GathersParameters),
-            _ if method.contains("init_sharded") || method.contains("flat_param") => Some(Clue::BuildsModule),
-            _ => None,
-        };
+    let is_method = |pattern: &&str| match pattern.split_once('*') {
+        Some((_, part)) => method.contains(part),
+        None => method == *pattern,
+    };
+    let is_of = |(paths, methods, _): &&PythonClue| {
+        (methods.is_empty() || methods.iter().any(is_method))
+            && (paths.is_empty() || paths.iter().any(|path| line.is_in(path)))
+    };
+    match PYTHON_CLUES.iter().find(is_of) {
+        Some((_, _, clue)) => *clue,
+        None if method == "__init__" => {
+            // A user-defined optimizer has `optim` in the name of its class or of its file.
+            let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
+            let file = file_name(line.file);
+            let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
+            Some(if optimizer { Clue::BuildsOptimizer } else { Clue::BuildsObject })
+        }
+        None => None,
     }
-    if method == "zero_grad" && (line.is_in("torch/optim/") || line.is_in("torch/nn/modules/module.py")) {
-        return Some(Clue::ZeroesGradients);
-    }
-    if line.is_in("torch/optim/") {
-        let initialises = matches!(method, "_init_group" | "_init_state" | "init_state" | "__init__");
-        return initialises.then_some(Clue::InitialisesState);
-    }
-    if line.is_in("torch/autograd/__init__.py") && method == "_make_grads" {
-        return Some(Clue::SeedsBackward);
-    }
-    if line.is_in("torch/nn/modules/module.py") && matches!(method, "_apply" | "to_empty") {
-        return Some(Clue::MovesModule);
-    }
-    let loads = (line.is_in("torch/serialization.py") && method == "load")
-        || line.is_in("safetensors/torch.py")
-        || WEIGHT_LOADERS.iter().any(|path| line.is_in(path))
-        || matches!(method, "load_state_dict" | "_load_from_state_dict" | "from_pretrained");
-    if loads {
-        return Some(Clue::LoadsWeights);
-    }
-    if line.is_in("torch/utils/data/") || line.is_in("torch/utils/checkpoint.py") {
-        let data = line.is_in("torch/utils/data/");
-        return Some(if data { Clue::LoadsData } else { Clue::Recomputes });
-    }
-    if line.is_in("torch/nn/functional.py") {
-        return Some(Clue::CallsFunctional);
-    }
-    let builds = line.is_in("torch/nn/parameter.py") || line.is_in("torch/nn/init.py");
-    if builds || (line.is_in("torch/nn/") && matches!(method, "__init__" | "reset_parameters")) {
-        return Some(Clue::BuildsModule);
-    }
-    if method == "__init__" {
-        // A user-defined optimizer has `optim` in the name of its class or of its file.
-        let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
-        let file = file_name(line.file);
-        let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
-        return Some(if optimizer { Clue::BuildsOptimizer } else { Clue::BuildsObject });
-    }
-    None
 }
+
+/// Files or folders of Python code (any, if empty), methods in them (any, if empty; after `*`, part of a name), and the
+/// clue that their frames give.
+type PythonClue = (&'static [&'static str], &'static [&'static str], Option<Clue>);
+
+const FSDP: &[&str] = &["torch/distributed/fsdp/", "torch/distributed/_composable/fsdp/"];
+
+/// What the frames of Python code reveal. The first row that matches applies.
+const PYTHON_CLUES: &[PythonClue] = &[
+    (FSDP, &["*reduce"], Some(Clue::ReducesGradients)),
+    (FSDP, &["*all_gather", "*unshard"], Some(Clue::GathersParameters)),
+    (FSDP, &["*init_sharded", "*flat_param"], Some(Clue::BuildsModule)),
+    (FSDP, &[], None),
+    (&["torch/optim/", "torch/nn/modules/module.py"], &["zero_grad"], Some(Clue::ZeroesGradients)),
+    (
+        &["torch/optim/"],
+        &["_init_group", "_init_state", "init_state", "__init__"],
+        Some(Clue::InitialisesState),
+    ),
+    (&["torch/optim/"], &[], None),
+    (&["torch/autograd/__init__.py"], &["_make_grads"], Some(Clue::SeedsBackward)),
+    (&["torch/nn/modules/module.py"], &["_apply", "to_empty"], Some(Clue::MovesModule)),
+    (&["torch/serialization.py"], &["load"], Some(Clue::LoadsWeights)),
+    (WEIGHT_LOADERS, &[], Some(Clue::LoadsWeights)),
+    (&[], &["load_state_dict", "_load_from_state_dict", "from_pretrained"], Some(Clue::LoadsWeights)),
+    (&["torch/utils/data/"], &[], Some(Clue::LoadsData)),
+    (&["torch/utils/checkpoint.py"], &[], Some(Clue::Recomputes)),
+    (&["torch/nn/functional.py"], &[], Some(Clue::CallsFunctional)),
+    (&["torch/nn/parameter.py", "torch/nn/init.py"], &[], Some(Clue::BuildsModule)),
+    (&["torch/nn/"], &["__init__", "reset_parameters"], Some(Clue::BuildsModule)),
+];
 
 /// Files and folders of libraries that load, quantize or convert a model's weights. If a forward pass calls
 /// them, the calls count as part of the pass.
-const WEIGHT_LOADERS: [&str; 13] = [
+const WEIGHT_LOADERS: &[&str] = &[
+    "safetensors/torch.py",
     "transformers/modeling_utils.py",
     "transformers/core_model_loading.py",
     "transformers/quantizers/",
@@ -230,55 +232,31 @@ const WEIGHT_LOADERS: [&str; 13] = [
     "diffusers/models/model_loading_utils.py",
 ];
 
+/// Operators that copy a tensor to a device or convert it to another type.
+const COPIERS: &str = "to _to_copy cuda copy_ clone contiguous empty empty_strided empty_like pin_memory";
+
+/// Operators whose result is not computed from a tensor on the device. A suffix may follow, as in `randint_low`.
+const MAKERS: &str = "arange as_tensor cuda empty eye from_numpy full linspace ones pin_memory rand randint randn \
+                      randperm scalar_tensor tensor to zeros";
+
 /// Returns whether an operator copies a tensor to a device or converts it to another type. Examples are
 /// `aten::_to_copy` and `Tensor.cuda`.
 fn copies_tensor(operator: &str) -> bool {
-    let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
-    let name = name.rsplit('.').next().unwrap_or(name);
-    matches!(
-        name,
-        "to" | "_to_copy"
-            | "cuda"
-            | "copy_"
-            | "clone"
-            | "contiguous"
-            | "empty"
-            | "empty_strided"
-            | "empty_like"
-            | "pin_memory"
-    )
+    let name = plain_name(operator);
+    COPIERS.split(' ').any(|copier| copier == name.rsplit('.').next().unwrap_or(name))
 }
 
 /// Returns whether an operator's result is not computed from a tensor on the device. Examples are
 /// `aten::randint_low`, `torch.tensor`, and copies to a device.
 fn creates_tensor(operator: &str) -> bool {
-    let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
-    if name.contains("_like") {
-        return false;
-    }
-    let makers = [
-        "arange",
-        "as_tensor",
-        "cuda",
-        "empty",
-        "eye",
-        "from_numpy",
-        "full",
-        "linspace",
-        "ones",
-        "pin_memory",
-        "rand",
-        "randint",
-        "randn",
-        "randperm",
-        "scalar_tensor",
-        "tensor",
-        "to",
-        "zeros",
-    ];
-    let matches_maker =
+    let name = plain_name(operator);
+    let is_of =
         |maker: &str| name.strip_prefix(maker).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-    makers.into_iter().any(matches_maker)
+    !name.contains("_like") && MAKERS.split(' ').any(is_of)
+}
+
+fn plain_name(operator: &str) -> &str {
+    operator.trim_start_matches("aten::").trim_start_matches("torch.")
 }
 
 /// Returns a hash that identifies the operator's call. The hash covers the operator's frame and all frames

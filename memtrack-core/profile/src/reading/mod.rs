@@ -4,13 +4,11 @@
 //! applies are counted as unknown.
 //!
 //! `frames` interprets stacks, `order` finds the phases of the training steps, `decide` and `follow` apply
-//! the rules, `totals` computes sums, and `inferred` returns the categories as columns for a snapshot's
-//! tables.
+//! the rules, and `totals` computes sums.
 
 mod decide;
 mod follow;
 mod frames;
-mod inferred;
 mod order;
 mod rule;
 #[cfg(test)]
@@ -18,7 +16,6 @@ mod tests;
 mod text;
 mod totals;
 
-pub use inferred::inferred;
 pub use rule::{Confidence, Rule};
 pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UnclassifiedRow};
 
@@ -28,7 +25,7 @@ use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
 use memtrack_model::NameFrames;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
-use memtrack_model::snapshot::{Since, Snapshot};
+use memtrack_model::snapshot::{InferredCategories, Since, Snapshot};
 use order::{Facts, Order, group_into_storages};
 
 /// The inferred categories of all blocks on a device.
@@ -68,13 +65,13 @@ impl BlockCategories {
         let storages = group_into_storages(snapshot, &facts, &lifetimes);
         let order = Order::of(snapshot, &facts, device, &storages);
         let mut decisions: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
-        let classifier = Classifier::new(snapshot, &facts, &order, &storages, device);
+        let classifier = Classifier::new(snapshot, &facts, &order, &storages, device, &is_enabled);
         // If a memtrack recording states the category of any block, it states all categories that are known,
         // so there is nothing left to infer.
         let is_given = snapshot.seconds_since() == Since::Start
             && lifetimes.iter().any(|lifetime| stated_category(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
-            for (storage, decision) in storages.iter().zip(classifier.decide(&is_enabled)) {
+            for (storage, decision) in storages.iter().zip(classifier.decide()) {
                 storage.lifetimes.iter().for_each(|&at| decisions[at] = decision);
             }
         }
@@ -106,4 +103,35 @@ fn stated_category(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category>
         Category::from_name(&snapshot.strings.get(text))
     };
     of_recording().or_else(of_profile).filter(|&category| category != Category::Unknown)
+}
+
+/// Returns the inferred categories of the blocks on all devices, as columns for a snapshot's tables. The viewer, which
+/// shows every block, needs them. Devices whose categories are given in the
+/// file are skipped. `names` symbolizes stack frames, as `Symbolizer::of(snapshot)` does.
+pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCategories {
+    let mut found = InferredCategories {
+        names: Category::labels(),
+        of_event: vec![0; snapshot.events.len()],
+        of_block: vec![0; snapshot.blocks.len()],
+    };
+    for device in snapshot.device_ids() {
+        let blocks = BlockCategories::infer(snapshot, names, device);
+        if blocks.decisions.iter().flatten().any(|(_, rule)| *rule == Rule::Given) {
+            continue;
+        }
+        for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.decisions) {
+            let Some((category, _)) = read.filter(|(category, _)| *category != Category::Unknown) else {
+                continue;
+            };
+            let block = lifetime.block.and_then(|row| found.of_block.get_mut(row as usize));
+            let place = match lifetime.from.or(lifetime.to) {
+                Some(row) => found.of_event.get_mut(row),
+                None => block,
+            };
+            if let Some(place) = place {
+                *place = 1 + category as u8;
+            }
+        }
+    }
+    found
 }

@@ -2,19 +2,18 @@
 //! device, and which blocks are the same tensor that was written in place.
 
 use super::frames::StackFacts;
+use foldhash::HashMap;
 use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_model::NameFrames;
 use memtrack_model::Phase;
-use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::{FrameId, ScopeKind, Snapshot};
-use std::collections::HashMap;
-
-type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+use std::hash::Hash;
 
 /// The facts that stacks and scopes reveal. Each fact is determined only once.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    by_stack: FastMap<StackId, StackFacts>,
+    by_stack: HashMap<StackId, StackFacts>,
     no_stack: StackFacts,
     by_scope: Vec<Option<Phase>>,
     /// For each scope, the outermost enclosing operator that is in the same phase.
@@ -129,7 +128,7 @@ pub(super) fn group_into_storages(
 ) -> Vec<Storage> {
     let mut storages: Vec<Storage> = Vec::with_capacity(lifetimes.len());
     // The event row and storage of the last free at each address.
-    let mut freed: FastMap<u64, (usize, usize)> = FastMap::default();
+    let mut freed: HashMap<u64, (usize, usize)> = HashMap::default();
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&at| lifetimes[at].from);
     for at in order {
@@ -255,8 +254,15 @@ impl Order {
             }
         }
         order.index_phases();
-        order.next_in_other_call = next_in_other_calls(snapshot, facts, &written, &rows);
-        order.next_in_other_operator = next_in_other_operators(snapshot, facts, &rows);
+        let events = &snapshot.events;
+        order.next_in_other_call = next_of_others(snapshot, &rows, |row| {
+            (!written.contains_key(&row)).then(|| ((), facts.stack(events.stack[row]).call))
+        });
+        if facts.operators.iter().any(Option::is_some) {
+            order.next_in_other_operator = next_of_others(snapshot, &rows, |row| {
+                Some((events.thread[row], facts.operator(events.scope[row])))
+            });
+        }
         order
     }
 
@@ -339,8 +345,8 @@ impl Order {
 
 /// Returns the event rows at which a storage is written in place. Each row comes with a flag that is true if
 /// the storage is a gradient, which a backward pass can write.
-fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
-    let mut rows = FastMap::default();
+fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> HashMap<usize, bool> {
+    let mut rows = HashMap::default();
     for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {
         let is_gradient = facts.stack(storage.stack).phase == Some(Phase::Backward);
         rows.extend(storage.written.iter().map(|&row| (row, is_gradient)));
@@ -349,7 +355,7 @@ fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> Fas
     rows
 }
 
-fn find_mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row: usize) -> Option<Mark> {
+fn find_mark(snapshot: &Snapshot, facts: &Facts, written: &HashMap<usize, bool>, row: usize) -> Option<Mark> {
     let action = snapshot.events.action[row];
     if let Some(&is_gradient) = written.get(&row) {
         return (!is_gradient).then_some(Mark::Written);
@@ -402,48 +408,24 @@ fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
     *marks = kept;
 }
 
-fn next_in_other_calls(
+/// Returns, for the row of each allocation, the row of the next allocation in the same sequence that another maker made.
+/// `maker` returns the sequence and the maker of an allocation, or `None` for events to ignore.
+fn next_of_others<S: Eq + Hash, M: PartialEq>(
     snapshot: &Snapshot,
-    facts: &Facts,
-    written: &FastMap<usize, bool>,
     rows: &[usize],
+    maker: impl Fn(usize) -> Option<(S, M)>,
 ) -> Vec<usize> {
-    let mut other = vec![0; snapshot.events.len()];
-    // The next allocation and its call.
-    let mut next: Option<(usize, Option<u64>)> = None;
-    for &row in rows.iter().rev() {
-        if snapshot.events.action[row] != Action::Alloc || written.contains_key(&row) {
-            continue;
-        }
-        let call = facts.stack(snapshot.events.stack[row]).call;
-        other[row] = match next {
+    let mut others = vec![0; snapshot.events.len()];
+    // For each sequence, the next allocation and its maker.
+    let mut next: HashMap<S, (usize, M)> = HashMap::default();
+    for &row in rows.iter().rev().filter(|&&row| snapshot.events.action[row] == Action::Alloc) {
+        let Some((sequence, maker)) = maker(row) else { continue };
+        others[row] = match next.get(&sequence) {
             None => usize::MAX,
-            Some((row, same)) if same == call => other[row],
-            Some((row, _)) => row,
+            Some((row, same)) if *same == maker => others[*row],
+            Some((row, _)) => *row,
         };
-        next = Some((row, call));
+        next.insert(sequence, (row, maker));
     }
-    other
-}
-
-fn next_in_other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
-    if facts.operators.iter().all(Option::is_none) {
-        return Vec::new();
-    }
-    let mut other = vec![0; snapshot.events.len()];
-    // For each thread, the next allocation and its operator.
-    let mut next: FastMap<ThreadId, (usize, Option<ScopeId>)> = FastMap::default();
-    for &row in rows.iter().rev() {
-        if snapshot.events.action[row] != Action::Alloc {
-            continue;
-        }
-        let (thread, operator) = (snapshot.events.thread[row], facts.operator(snapshot.events.scope[row]));
-        other[row] = match next.get(&thread) {
-            None => usize::MAX,
-            Some(&(row, same)) if same == operator => other[row],
-            Some(&(row, _)) => row,
-        };
-        next.insert(thread, (row, operator));
-    }
-    other
+    others
 }

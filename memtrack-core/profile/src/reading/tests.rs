@@ -3,6 +3,7 @@
 use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
 use memtrack_formats::{LoadOptions, SnapshotFiles};
+use memtrack_frames::attribution::EventNames;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{DeviceStatistics, FrameId, Scope, ScopeKind, Snapshot};
 use memtrack_model::{Frame, NameFrames};
@@ -527,12 +528,16 @@ fn optimizer_writes_parameter_after_its_state() {
     }
 }
 
+fn reading_of(snapshot: &Snapshot, device: DeviceId, moments: &[ReadingAt]) -> CategoryReading {
+    let blocks = BlockCategories::infer(snapshot, &mut SnapshotFrames::of(snapshot), device);
+    CategoryReading::of(snapshot, device, &blocks, moments, &EventNames::default())
+}
+
 #[test]
 fn text_recommends_stacks_if_none_are_recorded() {
     let trace = Trace::default().old(A, NONE).alloc(TARGET, NONE).free(TARGET, NONE);
     let snapshot = trace.snapshot();
-    let reading =
-        CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
+    let reading = reading_of(&snapshot, DeviceId(0), &[ReadingAt::Peak]);
     assert!(!reading.has_evidence());
     assert_eq!((reading.all.unclassified_share, reading.rules.len()), (1.0, 0));
     let text = reading.to_string();
@@ -544,7 +549,7 @@ fn sums_and_shares_are_those_of_moment() {
     let trace = Trace::default().alloc(A, MOVE).alloc(TARGET, FORWARD).alloc(B, PLAIN).free(TARGET, FORWARD);
     let snapshot = trace.snapshot();
     let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.0)];
-    let reading = CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &moments);
+    let reading = reading_of(&snapshot, DeviceId(0), &moments);
     let bytes: Vec<u64> = reading.moments.iter().map(|moment| moment.live.bytes).collect();
     assert_eq!(bytes, [3 * SIZE, 2 * SIZE, SIZE]);
     assert_eq!(
@@ -578,8 +583,7 @@ fn categories_of_sampled_heap_do_not_exceed_recorder_count() {
     };
     snapshot.devices.push(counts);
     snapshot.meta.complete = true;
-    let reading =
-        CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId::HOST, &[ReadingAt::End]);
+    let reading = reading_of(&snapshot, DeviceId::HOST, &[ReadingAt::End]);
     let live = &reading.moments[0].live;
     assert_eq!((live.bytes, live.blocks), (5000, 80));
     let rows: Vec<u64> = live.categories.iter().filter(|row| row.bytes > 0).map(|row| row.bytes).collect();
@@ -603,8 +607,7 @@ fn categories_in_file_precede_inferred_ones() {
     let snapshot = trace.snapshot();
     assert_eq!(decision_at(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
     assert_eq!(decision_at(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
-    let reading =
-        CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
+    let reading = reading_of(&snapshot, DeviceId(0), &[ReadingAt::End]);
     assert!(
         reading.to_string().contains("categories of 50.0 % of all bytes are given by the file"),
         "{reading}"

@@ -1,6 +1,7 @@
 //! Formats the inferred categories as text.
 
 use super::totals::{CategoryReading, MomentReading, RuleRow, UnclassifiedRow};
+use crate::Category;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{capitalised, human_share, printable};
 use std::collections::BTreeSet;
@@ -8,7 +9,7 @@ use std::fmt;
 
 impl fmt::Display for CategoryReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", capitalised(&self.device), self.format_source())?;
+        writeln!(f, "{}: {}", capitalised(&self.device.name), self.format_source())?;
         if !self.has_evidence() {
             return self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"));
         }
@@ -20,10 +21,10 @@ impl fmt::Display for CategoryReading {
                 human_share(moment.live.unclassified_share),
                 human_share(moment.live.guessed_share)
             )?;
-            let is_named = moment.unclassified_by.iter().any(|row| row.shown != "(unattributed)");
+            let is_named = moment.unclassified_by.iter().any(|row| row.name != "(unattributed)");
             if is_named && moment.live.unclassified_share >= 0.01 {
                 let part = |row: &UnclassifiedRow| {
-                    format!("{} {}", printable(&row.shown), row.error.as_bytes(row.bytes))
+                    format!("{} {}", printable(&row.name), row.error.as_bytes(row.bytes))
                 };
                 let parts: Vec<String> = moment.unclassified_by.iter().map(part).collect();
                 writeln!(f, "Largest unknown parts, by operator: {}.", parts.join(", "))?;
@@ -96,7 +97,7 @@ impl CategoryReading {
                 row.error.as_share(row.share),
                 row.count_error.as_count(row.blocks),
             ];
-            let name = Cell::new(row.category.unwrap_or("(unknown)"));
+            let name = Cell::new(row.category.map_or("(unknown)", Category::name));
             table.add_row(std::iter::once(name).chain(numbers.map(right_aligned)));
         }
         table.trim_fmt()
@@ -118,7 +119,7 @@ impl CategoryReading {
         let heads: Vec<&str> = names.iter().map(String::as_str).chain(["In the file"]).collect();
         let mut table = table(&["Rule", "Category", "Confidence"], &heads);
         for row in self.shown_rules() {
-            let words = [row.rule, row.category, row.confidence.name()].map(Cell::new);
+            let words = [row.rule, row.category.name(), row.confidence.name()].map(Cell::new);
             let live = row.live_errors.iter().zip(&row.live_bytes);
             let numbers = live.chain([(&row.all_error, &row.all_bytes)]);
             let numbers = numbers.map(|(error, &bytes)| right_aligned(error.as_bytes(bytes)));

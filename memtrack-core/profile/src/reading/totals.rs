@@ -8,13 +8,12 @@ use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_blocks::net::{HeldAtEnd, counted_at_end};
 use memtrack_blocks::peak::Peak;
 use memtrack_frames::attribution::{EventNames, OLDER_MEMORY};
-use memtrack_model::NameFrames;
-use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
+use memtrack_model::answer::{DeviceAnswer, serialize_name};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A moment at which live blocks are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -50,19 +49,18 @@ pub struct Totals {
     pub bytes: u64,
     /// The margin of error of the total requested bytes, or null if the total is exact.
     #[serde(rename = "requested_bytes_error")]
-    pub bytes_error: Option<ErrorAnswer>,
+    pub bytes_error: Estimate,
     /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
     /// The margin of error of the block count, or null if the count is exact.
-    #[serde(rename = "count_error")]
-    pub blocks_error: Option<ErrorAnswer>,
+    pub count_error: Estimate,
     /// The requested bytes of the blocks that no rule classifies.
     #[serde(rename = "untold_bytes")]
     pub unclassified_bytes: u64,
     /// The margin of error of the unclassified bytes, or null if they are exact.
     #[serde(rename = "untold_bytes_error")]
-    pub unclassified_bytes_error: Option<ErrorAnswer>,
+    pub unclassified_error: Estimate,
     /// The share of the total [requested bytes](Self::bytes) that no rule classifies, from 0 to 1.
     #[serde(rename = "untold_share")]
     pub unclassified_share: f64,
@@ -73,7 +71,7 @@ pub struct Totals {
     /// The sums for each category that has blocks in the file. The last row is for the blocks that no rule
     /// classifies.
     pub categories: Vec<CategoryRow>,
-    /// The error of [`Self::bytes`], as an [`Estimate`].
+    /// The error of [`Self::bytes`] in texts, which also show that a recording is incomplete.
     #[serde(skip)]
     pub error: Estimate,
 }
@@ -90,8 +88,9 @@ impl Totals {
         self.guessed_share *= scale;
         self.given_share *= scale;
         self.unclassified_share = share(self.unclassified_bytes, held.bytes);
-        (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
-        (self.blocks, self.blocks_error) = (held.blocks, None);
+        let (bytes, blocks) = (Estimate::exact(held.bytes as f64), Estimate::exact(held.blocks as f64));
+        (self.bytes, self.bytes_error, self.error) = (held.bytes, bytes, held.bytes_error);
+        (self.blocks, self.count_error) = (held.blocks, blocks);
     }
 }
 
@@ -101,27 +100,20 @@ impl Totals {
 #[non_exhaustive]
 pub struct CategoryRow {
     /// The category's name as PyTorch writes it, or null for the blocks that no rule classifies.
-    pub category: Option<&'static str>,
+    pub category: Option<Category>,
     /// The requested bytes of the category's blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
     /// The margin of error of the requested bytes, or null if they are exact. It does not account for wrong
     /// categories.
     #[serde(rename = "requested_bytes_error")]
-    pub bytes_error: Option<ErrorAnswer>,
+    pub error: Estimate,
     /// The category's share of the total requested bytes, from 0 to 1.
     pub share: f64,
     /// The number of blocks in the category.
     #[serde(rename = "count")]
     pub blocks: u64,
     /// The margin of error of the block count, or null if the count is exact.
-    #[serde(rename = "count_error")]
-    pub blocks_error: Option<ErrorAnswer>,
-    /// The error of [`Self::bytes`], as an [`Estimate`].
-    #[serde(skip)]
-    pub error: Estimate,
-    /// The error of [`Self::blocks`], as an [`Estimate`].
-    #[serde(skip)]
     pub count_error: Estimate,
 }
 
@@ -154,19 +146,14 @@ pub struct MomentReading {
 #[non_exhaustive]
 pub struct UnclassifiedRow {
     /// The operator.
-    #[serde(flatten)]
-    pub name: NameAnswer,
+    #[serde(flatten, serialize_with = "serialize_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "memtrack_model::answer::NameAnswer"))]
+    pub name: String,
     /// The requested bytes of the unclassified blocks that the operator allocated.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
     /// The margin of error of the requested bytes, or null if they are exact.
     #[serde(rename = "requested_bytes_error")]
-    pub bytes_error: Option<ErrorAnswer>,
-    /// The operator's name as shown in text output.
-    #[serde(skip)]
-    pub shown: String,
-    /// The error of [`Self::bytes`], as an [`Estimate`].
-    #[serde(skip)]
     pub error: Estimate,
 }
 
@@ -178,7 +165,7 @@ pub struct RuleRow {
     /// The rule's name.
     pub rule: &'static str,
     /// The category that the rule assigned.
-    pub category: &'static str,
+    pub category: Category,
     /// The reliability of the rule.
     pub confidence: Confidence,
     /// A sentence that says when the rule applies.
@@ -209,9 +196,7 @@ pub struct RuleRow {
 #[non_exhaustive]
 pub struct CategoryReading {
     /// The device whose memory is reported.
-    #[serde(serialize_with = "serialize_device")]
-    #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
-    pub device: String,
+    pub device: DeviceAnswer,
     /// The source of the categories. It is always `read`, as opposed to categories from an operator trace.
     pub source: &'static str,
     /// Always false, because the categories are inferred.
@@ -235,162 +220,160 @@ pub struct CategoryReading {
     pub(super) since: Since,
 }
 
-/// Serializes the device in the same way as in other answers.
-fn serialize_device<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
-    DeviceAnswer::from_name(name).serialize(to)
-}
-
-/// A running sum of bytes and blocks.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    bytes: u64,
-    blocks: f64,
-}
-
-impl Tally {
-    fn add(&mut self, lifetime: &Lifetime) {
-        self.bytes = self.bytes.saturating_add(lifetime.bytes);
-        self.blocks += lifetime.blocks;
-    }
-
-    fn whole_blocks(self) -> u64 {
-        self.blocks.round() as u64
-    }
-}
-
 fn share(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-/// The tally of each decision over a set of blocks.
-type ByDecision = BTreeMap<Option<(Rule, Category)>, Tally>;
+/// Returns the sums over blocks as they are, without the limits of a known total.
+fn plain_sums(blocks: &[&Lifetime]) -> (u64, u64) {
+    let bytes = blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.bytes));
+    (bytes, blocks.iter().map(|block| block.blocks).sum::<f64>().round() as u64)
+}
+
+fn part_sums(sums: &Sums, blocks: &[&Lifetime]) -> PartSums {
+    let (bytes, count) = plain_sums(blocks);
+    sums.part(blocks.iter().copied(), bytes, count)
+}
+
+/// The blocks of a file or of a moment, grouped in two ways, and the sums over them.
+struct Counted<'a> {
+    /// The event row of the moment, if it is not before the first event.
+    row: Option<usize>,
+    sums: Sums,
+    blocks: Vec<&'a Lifetime>,
+    by_category: BTreeMap<Option<Category>, Vec<&'a Lifetime>>,
+    by_decision: BTreeMap<(Rule, Category), Vec<&'a Lifetime>>,
+}
+
+impl<'a> Counted<'a> {
+    fn of(
+        blocks: &'a BlockCategories,
+        sums: Sums,
+        row: Option<usize>,
+        is_counted: impl Fn(&Lifetime) -> bool,
+    ) -> Self {
+        let mut counted = Self {
+            row,
+            sums,
+            blocks: Vec::new(),
+            by_category: BTreeMap::new(),
+            by_decision: BTreeMap::new(),
+        };
+        for (lifetime, &read) in blocks.lifetimes.iter().zip(&blocks.decisions) {
+            if !is_counted(lifetime) {
+                continue;
+            }
+            counted.blocks.push(lifetime);
+            counted.by_category.entry(read.map(|(category, _)| category)).or_default().push(lifetime);
+            if let Some((category, rule)) = read {
+                counted.by_decision.entry((rule, category)).or_default().push(lifetime);
+            }
+        }
+        counted
+    }
+
+    /// Returns the blocks with this decision.
+    fn decided(&self, decision: &(Rule, Category)) -> &[&'a Lifetime] {
+        self.by_decision.get(decision).map_or(&[], |blocks| blocks)
+    }
+
+    /// Returns the totals, with a row for each category that has blocks in the file.
+    fn totals(&self, in_file: &BTreeSet<Category>) -> Totals {
+        let (bytes, blocks) = plain_sums(&self.blocks);
+        let PartSums { bytes_error, blocks_error, .. } = part_sums(&self.sums, &self.blocks);
+        let row = |category: Option<Category>| {
+            let of = self.by_category.get(&category).map_or(&[][..], |blocks| blocks);
+            let part = part_sums(&self.sums, of);
+            CategoryRow {
+                category,
+                bytes: part.bytes,
+                error: part.bytes_error,
+                share: share(part.bytes, bytes),
+                blocks: part.blocks,
+                count_error: part.blocks_error,
+            }
+        };
+        let share_of = |confidence: Confidence| {
+            let decisions = self.by_decision.iter().filter(|((rule, _), _)| rule.confidence() == confidence);
+            share(decisions.fold(0, |sum, (_, of)| sum.saturating_add(plain_sums(of).0)), bytes)
+        };
+        let unclassified = row(None);
+        Totals {
+            bytes,
+            bytes_error,
+            blocks,
+            count_error: blocks_error,
+            unclassified_bytes: unclassified.bytes,
+            unclassified_error: unclassified.error,
+            unclassified_share: unclassified.share,
+            guessed_share: share_of(Confidence::Guess),
+            given_share: share_of(Confidence::Given),
+            categories: in_file.iter().copied().map(Some).map(row).chain([unclassified]).collect(),
+            error: bytes_error,
+        }
+    }
+}
 
 impl CategoryReading {
-    /// Infers the categories of the blocks on `device` and sums them up at each moment. `names` symbolizes
-    /// stack frames, as `Symbolizer::of(snapshot)` does.
+    /// Sums up the categories of the blocks on `device`, at each moment and over the whole file. `names` are the names
+    /// of the operators that allocated unclassified blocks; these are not listed if it is empty.
     pub fn of(
-        snapshot: &Snapshot,
-        names: &mut dyn NameFrames,
-        device: DeviceId,
-        moments: &[ReadingAt],
-    ) -> Self {
-        Self::of_blocks(snapshot, device, &BlockCategories::infer(snapshot, names, device), moments)
-    }
-
-    /// Sums up the inferred categories of the blocks on `device`.
-    pub fn of_blocks(
-        snapshot: &Snapshot,
-        device: DeviceId,
-        blocks: &BlockCategories,
-        moments: &[ReadingAt],
-    ) -> Self {
-        Self::of_named(snapshot, device, blocks, moments, &EventNames::default())
-    }
-
-    /// Like [`Self::of_blocks`], but also lists the operators that allocated unclassified blocks, using
-    /// `names`.
-    pub fn of_named(
         snapshot: &Snapshot,
         device: DeviceId,
         blocks: &BlockCategories,
         moments: &[ReadingAt],
         names: &EventNames,
     ) -> Self {
-        let seconds = |row: usize| snapshot.seconds_at(row);
-        let number = |row: usize| snapshot.events.rows_of(device).take_while(|&before| before < row).count();
-        let row_of = |at: ReadingAt| match at {
-            ReadingAt::Peak => Peak::of(snapshot, device, &blocks.lifetimes).row,
-            ReadingAt::End => snapshot.events.rows_of(device).last(),
-            ReadingAt::Seconds(moment) => snapshot
-                .events
-                .rows_of(device)
-                .take_while(|&row| seconds(row).is_none_or(|at| at <= moment))
-                .last(),
-        };
         let sums = Sums::of(snapshot, device, &blocks.lifetimes);
-        let (all, by_decision_in_all) = compute_totals(blocks, &sums, |_| true);
-        let counted = counted_at_end(snapshot, device, &blocks.lifetimes);
-        let mut by_moment: Vec<(Option<usize>, Sums, ByDecision)> = Vec::new();
-        let moments: Vec<MomentReading> = moments
+        let in_file: BTreeSet<Category> =
+            blocks.decisions.iter().flatten().map(|&(category, _)| category).collect();
+        let at_end = counted_at_end(snapshot, device, &blocks.lifetimes);
+        let file = Counted::of(blocks, sums, None, |_| true);
+        let by_moment: Vec<(ReadingAt, Counted<'_>)> = moments
             .iter()
             .map(|&at| {
-                let row = row_of(at);
-                let counted = counted.filter(|_| at == ReadingAt::End);
+                let row = row_of(snapshot, device, blocks, at);
                 // The estimated parts are capped at the total, which is known more precisely.
-                let sums = counted.map_or(sums, |held| {
+                let sums = at_end.filter(|_| at == ReadingAt::End).map_or(sums, |held| {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
                     sums.limited_to(held.bytes, held.blocks, live)
                 });
-                let (mut live, tallies) =
-                    compute_totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
-                if let Some(held) = counted {
-                    live.replace_by_count(&held);
-                }
-                by_moment.push((row, sums, tallies));
-                let unclassified_by = unclassified_by_operator(blocks, &sums, names, row);
-                MomentReading {
-                    moment: at.name(),
-                    seconds: row.and_then(seconds),
-                    event: row.map(number),
-                    live,
-                    unclassified_by,
-                }
+                (at, Counted::of(blocks, sums, row, |lifetime| lifetime.is_live_after(row)))
             })
             .collect();
-        // Returns the blocks with this decision, either only those that are live after a row or all of them.
-        let decided = |decision: (Rule, Category), live: Option<Option<usize>>| {
-            let read = blocks.lifetimes.iter().zip(&blocks.decisions);
-            let of = read.filter(move |(lifetime, read)| {
-                **read == Some((decision.1, decision.0)) && live.is_none_or(|row| lifetime.is_live_after(row))
-            });
-            of.map(|(lifetime, _)| lifetime)
+        let moment = |(at, counted): &(ReadingAt, Counted<'_>)| {
+            let mut live = counted.totals(&in_file);
+            if let Some(held) = at_end.filter(|_| *at == ReadingAt::End) {
+                live.replace_by_count(&held);
+            }
+            let number =
+                |row: usize| snapshot.events.rows_of(device).take_while(|&before| before < row).count();
+            MomentReading {
+                moment: at.name(),
+                seconds: counted.row.and_then(|row| snapshot.seconds_at(row)),
+                event: counted.row.map(number),
+                live,
+                unclassified_by: unclassified_by_operator(counted, names),
+            }
         };
-        let rule_row = |(&decision, tally): (&Option<(Rule, Category)>, &Tally)| {
-            let (rule, category) = decision?;
-            let live = |(row, sums, tallies): &(Option<usize>, Sums, ByDecision)| {
-                let tally = tallies.get(&decision).copied().unwrap_or_default();
-                let live = decided((rule, category), Some(*row));
-                sums.part(live, tally.bytes, tally.whole_blocks())
-            };
-            let live: Vec<PartSums> = by_moment.iter().map(live).collect();
-            Some(RuleRow {
-                rule: rule.name(),
-                category: category.name(),
-                confidence: rule.confidence(),
-                when: rule.when(),
-                live_bytes: live.iter().map(|part| part.bytes).collect(),
-                live_blocks: live.iter().map(|part| part.blocks).collect(),
-                all_bytes: tally.bytes,
-                all_blocks: tally.whole_blocks(),
-                live_errors: live.iter().map(|part| part.bytes_error).collect(),
-                all_error: sums.bytes(decided((rule, category), None)),
-            })
-        };
-        let mut rules: Vec<RuleRow> = by_decision_in_all.iter().filter_map(rule_row).collect();
-        rules.sort_by_key(|row| Reverse((row.live_bytes.clone(), row.all_bytes)));
         let since = snapshot.seconds_since();
         let mut reading = Self {
-            device: snapshot.device_name(device),
+            device: DeviceAnswer::from_name(&snapshot.device_name(device)),
             source: "read",
             exact: false,
             has_stacks: blocks.has_stacks,
             has_scopes: blocks.has_scopes,
             seconds_since: since.name(),
-            moments,
-            all,
-            rules,
+            moments: by_moment.iter().map(moment).collect(),
+            all: file.totals(&in_file),
+            rules: rule_rows(&file, &by_moment),
             hints: Vec::new(),
             since,
         };
         reading.hints = reading.hints(blocks.phases);
-        let old_bytes =
-            blocks.lifetimes.iter().zip(&blocks.decisions).fold(0, |sum: u64, (lifetime, read)| {
-                if lifetime.from.is_none() && read.is_none() {
-                    sum.saturating_add(lifetime.bytes)
-                } else {
-                    sum
-                }
-            });
+        let none = Vec::new();
+        let old = file.by_category.get(&None).unwrap_or(&none).iter().filter(|block| block.from.is_none());
+        let old_bytes = plain_sums(&old.copied().collect::<Vec<_>>()).0;
         let has_backward = blocks.phases[memtrack_model::Phase::Backward as usize];
         if has_backward && share(old_bytes, reading.all.bytes) >= 0.01 {
             reading.hints.push(
@@ -456,17 +439,52 @@ impl CategoryReading {
     }
 }
 
-/// Returns up to three operators that allocated the unclassified blocks live after `row`, largest first.
-fn unclassified_by_operator(
-    blocks: &BlockCategories,
-    sums: &Sums,
-    names: &EventNames,
-    row: Option<usize>,
-) -> Vec<UnclassifiedRow> {
-    let unclassified = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(_, read)| read.is_none());
-    let live = unclassified.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
+/// Returns the event row of a moment, or `None` if the moment is before the first event.
+fn row_of(snapshot: &Snapshot, device: DeviceId, blocks: &BlockCategories, at: ReadingAt) -> Option<usize> {
+    let rows = snapshot.events.rows_of(device);
+    match at {
+        ReadingAt::Peak => Peak::of(snapshot, device, &blocks.lifetimes).row,
+        ReadingAt::End => rows.last(),
+        ReadingAt::Seconds(moment) => {
+            rows.take_while(|&row| snapshot.seconds_at(row).is_none_or(|at| at <= moment)).last()
+        }
+    }
+}
+
+/// Returns a row for each rule and category with blocks in the file. Those with the most bytes come first.
+fn rule_rows(file: &Counted<'_>, by_moment: &[(ReadingAt, Counted<'_>)]) -> Vec<RuleRow> {
+    let row = |(decision, of): (&(Rule, Category), &Vec<&Lifetime>)| {
+        let live: Vec<PartSums> = by_moment
+            .iter()
+            .map(|(_, counted)| part_sums(&counted.sums, counted.decided(decision)))
+            .collect();
+        let all = part_sums(&file.sums, of);
+        RuleRow {
+            rule: decision.0.name(),
+            category: decision.1,
+            confidence: decision.0.confidence(),
+            when: decision.0.when(),
+            live_bytes: live.iter().map(|part| part.bytes).collect(),
+            live_blocks: live.iter().map(|part| part.blocks).collect(),
+            all_bytes: all.bytes,
+            all_blocks: all.blocks,
+            live_errors: live.iter().map(|part| part.bytes_error).collect(),
+            all_error: all.bytes_error,
+        }
+    };
+    let mut rows: Vec<RuleRow> = file.by_decision.iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse((row.live_bytes.clone(), row.all_bytes)));
+    rows
+}
+
+/// Returns up to three operators that allocated the unclassified blocks, largest first.
+fn unclassified_by_operator(counted: &Counted<'_>, names: &EventNames) -> Vec<UnclassifiedRow> {
+    // Without any names, every row would be unattributed, which is of no use.
+    if names.is_empty() {
+        return Vec::new();
+    }
     let mut by_name: BTreeMap<&str, Vec<&Lifetime>> = BTreeMap::new();
-    for lifetime in live {
+    for &lifetime in counted.by_category.get(&None).into_iter().flatten() {
         let name = match lifetime.from {
             Some(row) => names.operator(row),
             None => Some(OLDER_MEMORY),
@@ -474,82 +492,11 @@ fn unclassified_by_operator(
         by_name.entry(name.unwrap_or("(unattributed)")).or_default().push(lifetime);
     }
     let row = |(name, live): (&str, Vec<&Lifetime>)| {
-        let bytes = live.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
-        let part = sums.part(live.iter().copied(), bytes, live.len() as u64);
-        UnclassifiedRow {
-            name: NameAnswer::from_text(name),
-            bytes: part.bytes,
-            bytes_error: part.bytes_error.answer(),
-            shown: name.to_owned(),
-            error: part.bytes_error,
-        }
+        let part = part_sums(&counted.sums, &live);
+        UnclassifiedRow { name: name.to_owned(), bytes: part.bytes, error: part.bytes_error }
     };
     let mut rows: Vec<UnclassifiedRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
-    // Without any names, every row would be unattributed, which is of no use.
-    if names.is_empty() { Vec::new() } else { rows }
-}
-
-/// Computes the sums over the blocks for which `counted` returns true.
-fn compute_totals(
-    blocks: &BlockCategories,
-    sums: &Sums,
-    counted: impl Fn(&Lifetime) -> bool,
-) -> (Totals, ByDecision) {
-    let mut by_decision = ByDecision::new();
-    let mut total = Tally::default();
-    let selected =
-        || blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(lifetime, _)| counted(lifetime));
-    for (lifetime, read) in selected() {
-        total.add(lifetime);
-        by_decision.entry(read.map(|(category, rule)| (rule, category))).or_default().add(lifetime);
-    }
-    let in_file =
-        |category: Category| blocks.decisions.iter().any(|read| read.is_some_and(|(is, _)| is == category));
-    let known = Category::ALL.into_iter().filter(|&category| in_file(category)).map(Some);
-    let row = |category: Option<Category>| {
-        let of = by_decision.iter().filter(|(decision, _)| decision.map(|(_, is)| is) == category);
-        let tally = of.fold(Tally::default(), |sum, (_, tally)| Tally {
-            bytes: sum.bytes.saturating_add(tally.bytes),
-            blocks: sum.blocks + tally.blocks,
-        });
-        let in_category = selected().filter(|(_, read)| read.map(|(is, _)| is) == category);
-        let in_category = in_category.map(|(lifetime, _)| lifetime);
-        let part = sums.part(in_category, tally.bytes, tally.whole_blocks());
-        CategoryRow {
-            category: category.map(Category::name),
-            bytes: part.bytes,
-            bytes_error: part.bytes_error.answer(),
-            share: share(part.bytes, total.bytes),
-            blocks: part.blocks,
-            blocks_error: part.blocks_error.answer(),
-            error: part.bytes_error,
-            count_error: part.blocks_error,
-        }
-    };
-    let categories: Vec<CategoryRow> = known.chain([None]).map(row).collect();
-    let of = |confidence: Confidence| {
-        let rules = by_decision
-            .iter()
-            .filter(|(decision, _)| decision.is_some_and(|(rule, _)| rule.confidence() == confidence));
-        share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
-    };
-    let unclassified_bytes = categories.last().map_or(0, |row| row.bytes);
-    let all = || selected().map(|(lifetime, _)| lifetime);
-    let error = sums.bytes(all());
-    let totals = Totals {
-        bytes: total.bytes,
-        bytes_error: error.answer(),
-        blocks: total.whole_blocks(),
-        blocks_error: sums.blocks(all()).answer(),
-        unclassified_bytes,
-        unclassified_bytes_error: categories.last().and_then(|row| row.bytes_error),
-        unclassified_share: share(unclassified_bytes, total.bytes),
-        guessed_share: of(Confidence::Guess),
-        given_share: of(Confidence::Given),
-        categories,
-        error,
-    };
-    (totals, by_decision)
+    rows
 }

@@ -5,7 +5,7 @@
 
 use super::RecordedTrace;
 use super::builder::device_name;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_blocks::estimate::{Estimate, Precision, Sum};
 use memtrack_blocks::lifetimes::{is_estimate, lifetimes};
 use memtrack_blocks::net::{HeldAtEnd, counted_at_end};
@@ -13,7 +13,6 @@ use memtrack_blocks::peak::Peak;
 use memtrack_frames::attribution::EventNames;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_model::snapshot::{Snapshot, WeighedBlock};
-use std::collections::HashMap;
 
 /// The names and errors of a recording's allocations.
 #[derive(Clone, Debug)]
@@ -22,8 +21,8 @@ pub struct Attribution {
     /// For each record, the row of its event in the recording, or `None` if it has no event.
     rows: Vec<Option<u32>>,
     /// The blocks that each sampled block represents, keyed by the record of the sampled block.
-    samples: HashMap<RecordId, WeighedBlock, RandomState>,
-    devices: HashMap<DeviceIndex, DeviceAttribution, RandomState>,
+    samples: HashMap<RecordId, WeighedBlock>,
+    devices: HashMap<DeviceIndex, DeviceAttribution>,
 }
 
 /// The attribution for one device.
@@ -41,7 +40,7 @@ impl Attribution {
     /// Creates a recording's attribution from its operator trace and the names of its allocations.
     pub fn of(snapshot: &Snapshot, recorded: &RecordedTrace, names: EventNames) -> Self {
         let mut record_of_row: Vec<Option<RecordId>> = vec![None; snapshot.events.len()];
-        let mut samples: HashMap<RecordId, WeighedBlock, RandomState> = HashMap::default();
+        let mut samples: HashMap<RecordId, WeighedBlock> = HashMap::default();
         for (record, row) in (0..).zip(&recorded.rows).filter_map(|(record, row)| Some((record, (*row)?))) {
             record_of_row[row as usize] = Some(record);
             let weighed = snapshot.weighed_event(row as usize);
@@ -49,7 +48,7 @@ impl Attribution {
                 samples.insert(record, weighed);
             }
         }
-        let mut devices: HashMap<DeviceIndex, DeviceAttribution, RandomState> = HashMap::default();
+        let mut devices: HashMap<DeviceIndex, DeviceAttribution> = HashMap::default();
         for device in snapshot.device_ids() {
             let name = device_name(device);
             let Some(place) = recorded.trace.devices.iter().position(|other| *other == name) else {

@@ -2,7 +2,7 @@
 
 use super::{PRODUCER, ROOT_PREFIX, RecordedTrace, lacks_records};
 use crate::interner::Interner;
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Registration};
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, ThreadId};
@@ -12,9 +12,7 @@ use memtrack_model::optrace::{
     Optimizer, Param, Record, RecordId, RecordKind, Tensor, TensorId, TracePhase,
 };
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
-use std::collections::{BTreeMap, HashMap};
-
-type Map<K, V> = HashMap<K, V, RandomState>;
+use std::collections::BTreeMap;
 
 /// A trace under construction.
 pub(super) struct Builder<'a> {
@@ -22,16 +20,16 @@ pub(super) struct Builder<'a> {
     trace: OperatorTrace,
     rows: Vec<Option<u32>>,
     strings: Interner,
-    devices: Map<DeviceId, DeviceIndex>,
-    tensors: Map<TensorInfo<'static>, TensorId>,
+    devices: HashMap<DeviceId, DeviceIndex>,
+    tensors: HashMap<TensorInfo<'static>, TensorId>,
     /// The open records of each thread.
-    open: Map<ThreadId, OpenRecords>,
+    open: HashMap<ThreadId, OpenRecords>,
     /// For each scope, its open records and the threads on which they started.
-    threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
+    threads: HashMap<ScopeId, BTreeMap<RecordId, ThreadId>>,
     /// The record that registers each module, keyed by the module's number in the log.
-    modules: Map<u64, RecordId>,
+    modules: HashMap<u64, RecordId>,
     /// For each thread, the record of the optimizer whose state the thread is currently registering.
-    optimizer: Map<ThreadId, RecordId>,
+    optimizer: HashMap<ThreadId, RecordId>,
 }
 
 /// A thread's open records, with constant-time lookup by scope.
@@ -40,7 +38,7 @@ struct OpenRecords {
     /// The records from outermost to innermost. A record that another thread has ended stays here until it is
     /// innermost.
     stack: Vec<RecordId>,
-    by_scope: Map<ScopeId, Vec<RecordId>>,
+    by_scope: HashMap<ScopeId, Vec<RecordId>>,
 }
 
 impl<'a> Builder<'a> {
@@ -58,12 +56,12 @@ impl<'a> Builder<'a> {
             trace: OperatorTrace { header, ..OperatorTrace::default() },
             rows: Vec::new(),
             strings: Interner::default(),
-            devices: Map::default(),
-            tensors: Map::default(),
-            open: Map::default(),
-            threads: Map::default(),
-            modules: Map::default(),
-            optimizer: Map::default(),
+            devices: HashMap::default(),
+            tensors: HashMap::default(),
+            open: HashMap::default(),
+            threads: HashMap::default(),
+            modules: HashMap::default(),
+            optimizer: HashMap::default(),
         };
         builder.mark_start();
         builder

@@ -104,6 +104,6 @@ fn derive_categories(snapshot: &Snapshot) -> Option<EventCategories> {
             }
         }
     }
-    let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
+    let names = Category::labels();
     Some(EventCategories { names, of_event })
 }

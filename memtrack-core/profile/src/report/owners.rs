@@ -1,7 +1,7 @@
 //! Finds the module that a storage belongs to, whether as a parameter, a gradient, a buffer or optimizer
 //! state.
 
-use crate::analysis::Profile;
+use crate::analysis::{Profile, Role};
 use crate::places::{ModuleId, Places};
 use memtrack_model::optrace::RecordKind;
 
@@ -10,34 +10,27 @@ pub(super) struct Owners(Vec<Option<ModuleId>>);
 
 impl Owners {
     pub(super) fn of(profile: &Profile<'_>, places: &Places) -> Self {
-        let mut owners = vec![None; profile.storages().len()];
+        let mut owners = Self(vec![None; profile.storages().len()]);
         for (number, record) in (0..).zip(&profile.trace().records) {
-            if !matches!(record.what, RecordKind::Module(_)) {
-                continue;
-            }
-            for (_, storage) in profile.references(number) {
-                if let Some(storage) = storage {
-                    // A parameter shared by several modules belongs to the one that was called first.
-                    owners[storage as usize] = owners[storage as usize].or(places.called_module(number));
+            if matches!(record.what, RecordKind::Module(_)) {
+                // A parameter shared by several modules belongs to the one that was called first.
+                for (_, storage) in profile.references(number) {
+                    owners.add(storage, places.called_module(number));
                 }
             }
         }
-        let mut owners = Self(owners);
         for (number, record) in (0..).zip(&profile.trace().records) {
-            let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
-            match &record.what {
-                RecordKind::Optimizer(optimizer) => {
-                    for param in &optimizer.params {
-                        let module = references.next().flatten().and_then(|param| owners.module(param));
-                        let count = usize::from(param.grad.is_some()) + param.state.len();
-                        references.by_ref().take(count).for_each(|storage| owners.add(storage, module));
+            if matches!(record.what, RecordKind::Optimizer(_) | RecordKind::Grad { .. }) {
+                // Gradients and states belong to the module of the parameter before them.
+                let mut module = None;
+                for (role, storage) in profile.references(number) {
+                    match role {
+                        Role::Parameter | Role::Differentiated => {
+                            module = storage.and_then(|param| owners.module(param));
+                        }
+                        _ => owners.add(storage, module),
                     }
                 }
-                RecordKind::Grad { param: Some(_), .. } => {
-                    let module = references.next().flatten().and_then(|param| owners.module(param));
-                    owners.add(references.next().flatten(), module);
-                }
-                _ => {}
             }
         }
         owners

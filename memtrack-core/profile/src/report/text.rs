@@ -1,10 +1,10 @@
 //! Formats the category report as text.
 
-use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
+use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup, PieceSums};
 use crate::category::Category;
 use crate::series::Bytes;
-use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
-use std::fmt::{self, Write};
+use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
+use std::fmt;
 
 /// The default line width, in characters.
 const DEFAULT_WIDTH: usize = 120;
@@ -12,48 +12,25 @@ const DEFAULT_WIDTH: usize = 120;
 const NUMBERS_WIDTH: usize = 54;
 /// The extra width of a row whose numbers have errors.
 const ERRORS_WIDTH: usize = 13;
+/// The smallest width of a name when lines are too long.
+const MIN_NAME_WIDTH: usize = 24;
 
 impl CategoryReport {
     /// Formats the report as text with at most `rows` modules and operators for each moment. Lines have at
     /// most `width` characters; if `width` is `None`, they are as long as needed.
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(
-            &mut text,
-            rows,
-            width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS_WIDTH).max(24)),
-        );
-        text
-    }
-
-    fn write(&self, out: &mut String, rows: usize, room: usize) -> fmt::Result {
-        writeln!(
-            out,
-            "{}: {} over {}",
-            printable(&self.device),
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS_WIDTH).max(MIN_NAME_WIDTH));
+        let mut parts = vec![format!(
+            "{}: {} over {}\n",
+            printable(&self.device.name),
             counted(self.changes, "change"),
-            format_time(self.duration_ns)
-        )?;
-        for moment in &self.moments {
-            out.push('\n');
-            write_moment(out, moment, rows, room)?;
-        }
+            format_time(self.lasts_ns)
+        )];
+        parts.extend(self.listed(rows).moments.iter().map(|moment| format_moment(moment, room)));
         if !self.phases.is_empty() {
-            out.push('\n');
-            let are_estimates = self.phases.iter().any(|row| !row.errors.are_exact());
-            let wide = if are_estimates { 20 } else { 0 };
-            let [first, left, highest] = [12, 14, 16].map(|width| wide.max(width));
-            writeln!(
-                out,
-                "{:<12} {:>first$} {:>first$} {:>left$} {:>highest$}  left, by category",
-                "phase", "obtained", "freed", "left at end", "highest then"
-            )?;
-            for row in &self.phases {
-                write_phase(out, row, [first, left, highest])?;
-            }
+            parts.push(format_phases(&self.phases));
         }
-        Ok(())
+        parts.join("\n")
     }
 }
 
@@ -63,92 +40,75 @@ impl fmt::Display for CategoryReport {
     }
 }
 
-fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: usize) -> fmt::Result {
+fn format_moment(moment: &MomentMemory, room: usize) -> String {
     let when = match moment.moment {
         "peak" => format!("At the peak, {} after the start", format_time(moment.after_ns)),
         "end" => "At the end".to_owned(),
         _ => format!("{} after the start", format_time(moment.after_ns)),
     };
-    if moment.error.is_exact() {
-        writeln!(
-            out,
-            "{when}: {} requested ({} bytes)",
-            human_bytes(moment.bytes),
-            group_digits(moment.bytes)
-        )?;
-    } else {
-        writeln!(
-            out,
-            "{when}: {} requested (small blocks were sampled)",
-            moment.error.as_bytes(moment.bytes)
-        )?;
-    }
+    let note = match moment.error.is_exact() {
+        true => format!("{} bytes", human_count(moment.bytes)),
+        false => "small blocks were sampled".to_owned(),
+    };
+    let mut text = format!("{when}: {} requested ({note})\n", moment.error.as_bytes(moment.bytes));
     if moment.categories.is_empty() {
-        return Ok(());
+        return text;
     }
-    let mut rows = moment.categories.iter().chain(&moment.modules).chain(&moment.operators);
-    let are_estimates = rows.any(|row| !row.error.is_exact() || !row.count_error.is_exact());
-    let room = if are_estimates { room.saturating_sub(ERRORS_WIDTH).max(24) } else { room };
-    write_head(out, "category", 20, are_estimates)?;
-    out.push('\n');
+    let groups = [("module", &moment.modules), ("operator", &moment.operators)];
+    let of_groups =
+        groups.iter().flat_map(|(_, of)| of.rows.iter().map(|row| &row.sums).chain([&of.others.sums]));
+    let mut sums = moment.categories.iter().map(|row| &row.sums).chain(of_groups);
+    let have_errors = sums.any(|sums| !sums.error.is_exact() || !sums.count_error.is_exact());
+    let room = if have_errors { room.saturating_sub(ERRORS_WIDTH).max(MIN_NAME_WIDTH) } else { room };
+    let mut table = Table { total: moment.bytes, name_width: 20, have_errors };
+    text.push_str(&table.format_head("category", ""));
     for row in &moment.categories {
-        write_row(out, row, moment.bytes, Widths { name: 20, are_estimates }, false)?;
+        text.push_str(&table.format_row(row.category.name(), &row.sums, None));
     }
-    for (title, all) in [("module", &moment.modules), ("operator", &moment.operators)] {
-        let (shown, rest) = all.split_at(max_rows.min(all.len()));
+    for (title, groups) in groups {
         let name = |row: &PieceGroup| row.name.chars().count().min(room);
-        let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
-        let widths = Widths { name: wide, are_estimates };
-        write_head(out, title, wide, are_estimates)?;
-        out.push_str("  mostly\n");
-        for row in shown {
-            write_row(out, row, moment.bytes, widths, true)?;
+        table.name_width = groups.rows.iter().map(name).max().unwrap_or(0).max(20);
+        text.push_str(&table.format_head(title, "  mostly"));
+        for row in &groups.rows {
+            text.push_str(&table.format_row(&row.name, &row.sums, largest_category(&row.by_category)));
         }
-        if !rest.is_empty() {
-            write_row(out, &PieceGroup::sum_of(rest), moment.bytes, widths, false)?;
+        if groups.others.rows > 0 {
+            let name = format!("({} more)", human_count(groups.others.rows as u64));
+            text.push_str(&table.format_row(&name, &groups.others.sums, None));
         }
     }
-    Ok(())
+    text
 }
 
-/// The column widths of a table.
-#[derive(Clone, Copy)]
-struct Widths {
-    name: usize,
+/// The form of a table of sums.
+struct Table {
+    /// The bytes that shares refer to.
+    total: u64,
+    name_width: usize,
     /// Whether the numbers have errors.
-    are_estimates: bool,
+    have_errors: bool,
 }
 
-fn write_head(out: &mut String, title: &str, wide: usize, are_estimates: bool) -> fmt::Result {
-    if are_estimates {
-        write!(out, "  {title:<wide$} {:>17} {:>8} {:>14}", "bytes", "share", "pieces")
-    } else {
-        write!(out, "  {title:<wide$} {:>11} {:>6} {:>9}", "bytes", "share", "pieces")
+impl Table {
+    fn format_head(&self, title: &str, last: &str) -> String {
+        self.format_columns(title, ["bytes", "share", "pieces"], last)
     }
-}
 
-fn write_row(
-    out: &mut String,
-    row: &PieceGroup,
-    of: u64,
-    widths: Widths,
-    with_main_category: bool,
-) -> fmt::Result {
-    let wide = widths.name;
-    let name = shorten_middle(&printable(&row.name), wide);
-    let share = row.bytes as f64 / of.max(1) as f64;
-    let (bytes, count) = (row.error.as_bytes(row.bytes), row.count_error.as_count(row.pieces));
-    let share = row.error.as_share(share.min(1.0));
-    if widths.are_estimates {
-        write!(out, "  {name:<wide$} {bytes:>17} {share:>8} {count:>14}")?;
-    } else {
-        write!(out, "  {name:<wide$} {bytes:>11} {share:>6} {count:>9}")?;
+    fn format_row(&self, name: &str, sums: &PieceSums, mostly: Option<Category>) -> String {
+        let share = sums.bytes as f64 / self.total.max(1) as f64;
+        let bytes = sums.error.as_bytes(sums.bytes);
+        let share = sums.error.as_share(share.min(1.0));
+        let count = sums.count_error.as_count(sums.pieces);
+        let mostly = mostly.map_or_else(String::new, |category| format!("  {category}"));
+        let name = shorten_middle(&printable(name), self.name_width);
+        self.format_columns(&name, [&bytes, &share, &count], &mostly)
     }
-    if with_main_category && let Some(category) = largest_category(&row.by_category) {
-        write!(out, "  {category}")?;
+
+    fn format_columns(&self, name: &str, [bytes, share, count]: [&str; 3], last: &str) -> String {
+        let wide = self.name_width;
+        let [first, second, third] = if self.have_errors { [17, 8, 14] } else { [11, 6, 9] };
+        format!("  {name:<wide$} {bytes:>first$} {share:>second$} {count:>third$}{last}\n")
     }
-    out.push('\n');
-    Ok(())
 }
 
 fn largest_category(bytes: &Bytes) -> Option<Category> {
@@ -161,28 +121,41 @@ fn largest_category(bytes: &Bytes) -> Option<Category> {
         .map(|(category, _)| category)
 }
 
-fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [usize; 3]) -> fmt::Result {
-    let left: Vec<String> = Category::ALL
-        .iter()
-        .zip(row.left)
-        .filter(|(_, bytes)| *bytes > 0)
+fn format_phases(phases: &[PhaseRow]) -> String {
+    let errors = |row: &PhaseRow| {
+        [row.obtained_bytes_error, row.freed_bytes_error, row.left_bytes_error, row.highest_bytes_error]
+    };
+    let are_exact = phases.iter().flat_map(errors).all(|error| error.is_exact());
+    let [first, third, fourth] = if are_exact { [12, 14, 16] } else { [20; 3] };
+    let columns = |name: &str, [obtained, freed, left, highest]: [&str; 4], categories: &str| {
+        format!(
+            "{name:<12} {obtained:>first$} {freed:>first$} {left:>third$} {highest:>fourth$}  {categories}\n"
+        )
+    };
+    let row = |row: &PhaseRow| {
+        let left = Category::ALL.iter().zip(row.left).filter(|(_, bytes)| *bytes > 0);
         // For estimates, only the error of the total is known, so no numbers are shown for categories.
-        .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
+        let left = left.map(|(category, bytes)| match row.left_bytes_error.is_exact() {
             true => format!("{category} {}", human_bytes(bytes as u64)),
             false => category.to_string(),
-        })
-        .collect();
-    let errors = &row.errors;
-    writeln!(
-        out,
-        "{:<12} {:>first$} {:>first$} {:>left_wide$} {:>highest$}  {}",
-        row.part,
-        errors.obtained_bytes.as_bytes(row.obtained_bytes),
-        errors.freed_bytes.as_bytes(row.freed_bytes),
-        errors.left_bytes.as_bytes(row.left_bytes()),
-        row.highest_bytes.map_or_else(|| "-".to_owned(), |bytes| errors.highest_bytes.as_bytes(bytes)),
-        if left.is_empty() { "nothing".to_owned() } else { left.join(", ") },
-    )
+        });
+        let left: Vec<String> = left.collect();
+        let numbers = [
+            &*row.obtained_bytes_error.as_bytes(row.obtained_bytes),
+            &*row.freed_bytes_error.as_bytes(row.freed_bytes),
+            &*row.left_bytes_error.as_bytes(row.left_bytes),
+            &*row
+                .highest_bytes
+                .map_or_else(|| "-".to_owned(), |bytes| row.highest_bytes_error.as_bytes(bytes)),
+        ];
+        columns(
+            row.part.name(),
+            numbers,
+            &if left.is_empty() { "nothing".to_owned() } else { left.join(", ") },
+        )
+    };
+    let titles = ["obtained", "freed", "left at end", "highest then"];
+    columns("phase", titles, "left, by category") + &phases.iter().map(row).collect::<String>()
 }
 
 /// Formats a duration using a suitable unit.
@@ -193,17 +166,4 @@ pub(crate) fn format_time(ns: u64) -> String {
         1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
         _ => format!("{:.3} s", ns as f64 / 1e9),
     }
-}
-
-/// Formats a number with commas between groups of three digits.
-pub(crate) fn group_digits(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

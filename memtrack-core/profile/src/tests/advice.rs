@@ -166,7 +166,7 @@ impl Steps {
     /// Returns the program with the finding's advice applied. The finding must concern exactly one
     /// allocation.
     fn after_following(&self, finding: &Finding) -> Self {
-        let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
+        let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.allocated_bytes).unwrap().0;
         let mut changed = self.clone();
         let steps = &mut changed.steps;
         let uses: Vec<usize> = (0..steps.len()).filter(|&at| steps[at].reads().contains(&memory)).collect();
@@ -187,9 +187,9 @@ impl Steps {
                 steps.insert(last + 1, Step::Free(memory));
             }
             Kind::Idle => {
-                let before = finding.used_before.as_ref().map(|of| self.place(&of.operator));
+                let before = finding.last_used.as_ref().map(|of| self.place(&of.operator));
                 let before = before.or(self.maker(memory)).unwrap();
-                let after = self.place(&finding.used_after.as_ref().unwrap().operator);
+                let after = self.place(&finding.next_used.as_ref().unwrap().operator);
                 let again = 1_000 + memory;
                 changed.bytes.insert(again, self.bytes[&memory]);
                 for step in &mut steps[after..] {
@@ -232,9 +232,9 @@ fn early_allocation_is_moved_later() {
     let advice = steps.advice();
     assert_eq!((advice.peak_bytes, steps.compute_peak()), (150, 150));
     let finding = single_finding(&advice, Kind::Early);
-    assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (40, 40, 110));
+    assert_eq!((finding.allocated_bytes, finding.saves_bytes, finding.new_peak_bytes), (40, 40, 110));
     assert_eq!(finding.operator.as_deref(), Some("table"));
-    assert_eq!(finding.used_after.as_ref().unwrap().operator, "look_up");
+    assert_eq!(finding.next_used.as_ref().unwrap().operator, "look_up");
     assert_eq!(steps.after_following(&finding).compute_peak(), 110);
 }
 
@@ -257,9 +257,9 @@ fn saving_follows_from_new_peak_not_block_size() {
     );
     let advice = steps.advice();
     let finding = single_finding(&advice, Kind::Late);
-    assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (50, 30, 90));
+    assert_eq!((finding.allocated_bytes, finding.saves_bytes, finding.new_peak_bytes), (50, 30, 90));
     assert_eq!(steps.after_following(&finding).compute_peak(), 90);
-    assert_eq!(advice.without_more_work.saves_bytes, 30);
+    assert_eq!(advice.together.without_more_work.saves_bytes, 30);
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn every_instance_of_line_is_changed() {
     let advice = steps.advice();
     assert_eq!(steps.compute_peak(), 131);
     let finding = single_finding(&advice, Kind::Idle);
-    assert_eq!((finding.pieces, finding.bytes, finding.saves_bytes), (1, 30, 30));
+    assert_eq!((finding.count, finding.allocated_bytes, finding.saves_bytes), (1, 30, 30));
 }
 
 /// Returns a model with three layers, followed by its backward pass.
@@ -404,10 +404,10 @@ fn recomputing_module_lowers_peak_by_promised_amount() {
     };
     for (class, module, inner, output) in [("A", "A_0", 10, 20), ("B", "B_0", 11, 21)] {
         let finding = of(module);
-        assert_eq!(finding.bytes, 100, "{module}");
+        assert_eq!(finding.allocated_bytes, 100, "{module}");
         assert!(finding.forward_ns.unwrap() > 0, "{module}");
         let changed = recomputing(layers(), class, inner, output);
-        assert_eq!(finding.peak_bytes, changed.compute_peak(), "{module}: {advice}");
+        assert_eq!(finding.new_peak_bytes, changed.compute_peak(), "{module}: {advice}");
         assert_eq!(finding.saves_bytes, steps.compute_peak() - changed.compute_peak(), "{module}");
         assert_eq!(
             changed.advice().peak_bytes,
@@ -425,14 +425,14 @@ fn similar_layers_are_one_finding() {
     let advice = alike(layers()).advice();
     let finding = single_finding(&advice, Kind::Recompute);
     // The third layer is not suggested, because nothing is allocated between its forward and backward passes.
-    assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
-    assert_eq!(finding.bytes, 200);
+    assert_eq!((&*finding.modules, finding.count), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
+    assert_eq!(finding.allocated_bytes, 200);
     let changed = [("A", 10, 20), ("B", 11, 21)]
         .into_iter()
         .fold(layers(), |steps, (name, inner, output)| recomputing(steps, name, inner, output));
-    assert_eq!(finding.peak_bytes, changed.compute_peak(), "{advice}");
-    assert_eq!(alike(changed).advice().peak_bytes, finding.peak_bytes);
-    assert!(advice.sentence(&finding).starts_with("A and 1 other module of its type keep 200 B in 2 pieces"));
+    assert_eq!(finding.new_peak_bytes, changed.compute_peak(), "{advice}");
+    assert_eq!(alike(changed).advice().peak_bytes, finding.new_peak_bytes);
+    assert!(finding.sentence.starts_with("A and 1 other module of its type keep 200 B in 2 pieces"));
 }
 
 #[test]
@@ -457,9 +457,12 @@ fn input_needed_for_recomputation_is_counted_until_recomputed() {
     let changed = recomputing(layers(), "B", 11, 21);
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
-    assert_eq!(finding.peak_bytes, changed.compute_peak(), "{advice}");
+    assert_eq!(finding.new_peak_bytes, changed.compute_peak(), "{advice}");
     // Keeping the input costs most of the saving.
-    assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.compute_peak() - changed.compute_peak()));
+    assert_eq!(
+        (finding.allocated_bytes, finding.saves_bytes),
+        (100, steps.compute_peak() - changed.compute_peak())
+    );
     assert!(finding.saves_bytes < 40, "{advice}");
 }
 
@@ -485,8 +488,10 @@ fn module_that_overwrites_its_input_is_not_recomputed() {
         let is_found = advice.findings.iter().any(|finding| finding.kind == Kind::Recompute);
         assert_eq!(is_found, !is_overwritten, "{advice}");
         // If the input is overwritten, recomputing is not suggested, but the memory is at least reported as idle.
-        let is_idle =
-            advice.findings.iter().any(|finding| finding.kind == Kind::Idle && finding.bytes == 100);
+        let is_idle = advice
+            .findings
+            .iter()
+            .any(|finding| finding.kind == Kind::Idle && finding.allocated_bytes == 100);
         assert_eq!(is_idle, is_overwritten, "{advice}");
     }
 }
@@ -570,9 +575,13 @@ fn memory_kept_from_step_to_step_gets_specific_advice() {
     ] {
         let found = all.findings.iter().find(|finding| finding.category == category);
         let finding = found.unwrap_or_else(|| panic!("{all}"));
-        assert_eq!((finding.kind, finding.bytes, finding.saves_bytes), (kind, bytes, bytes), "{all}");
-        assert_eq!(finding.peak_bytes, advice(&training(keeps)).peak_bytes, "{all}");
-        assert!(all.sentence(finding).contains(words), "{all}");
+        assert_eq!(
+            (finding.kind, finding.allocated_bytes, finding.saves_bytes),
+            (kind, bytes, bytes),
+            "{all}"
+        );
+        assert_eq!(finding.new_peak_bytes, advice(&training(keeps)).peak_bytes, "{all}");
+        assert!(finding.sentence.contains(words), "{all}");
     }
 }
 
@@ -596,11 +605,7 @@ fn finding_names_line_in_program_code() {
     let finding = single_finding(&advice, Kind::Early);
     let line = finding.line.clone().unwrap();
     assert_eq!((&*line.file, line.line, &*line.function), ("train.py", 42, "make_mask"));
-    assert!(
-        advice
-            .sentence(&finding)
-            .starts_with("64 B (UNKNOWN) obtained at train.py:42 (make_mask) were obtained")
-    );
+    assert!(finding.sentence.starts_with("64 B (UNKNOWN) obtained at train.py:42 (make_mask) were obtained"));
 }
 
 #[test]
@@ -641,7 +646,7 @@ fn advice_fits_device() {
         let all = advice(&idle_parameter(device, 4000, others));
         let is_parameter = |finding: &&Finding| finding.category == Category::Parameter;
         let finding = all.findings.iter().find(is_parameter).unwrap_or_else(|| panic!("{all}"));
-        all.sentence(finding)
+        finding.sentence.clone()
     };
     // A CPU has no other devices to share with, and its memory is already host memory.
     let on_processor = sentence("cpu", "");
@@ -662,7 +667,7 @@ fn advice_fits_device() {
 fn advice_begins_with_largest_parts_of_peak_and_omits_negligible_savings() {
     let all = advice(&idle_parameter("cpu", 100, ""));
     assert_eq!(all.peak_bytes, 20_100);
-    let largest: Vec<_> = all.largest.iter().map(|part| (part.name.as_str(), part.bytes)).collect();
+    let largest: Vec<_> = all.largest.iter().map(|part| (part.name.as_str(), part.requested_bytes)).collect();
     assert_eq!(largest[0], ("big", 20_000), "{all}");
     let text = all.to_text(10, None);
     let lines: Vec<&str> = text.lines().collect();
@@ -673,8 +678,8 @@ fn advice_begins_with_largest_parts_of_peak_and_omits_negligible_savings() {
     );
     // A saving of half a percent is counted but not listed.
     assert!(text.contains("Nothing was found") && text.contains("(and 1 finding that saves less"), "{text}");
-    assert!(all.answer(10).findings.is_empty() && all.answer(10).others.findings == 1);
-    assert_eq!(all.answer(usize::MAX).findings.len(), 1);
+    assert!(all.listed(10).findings.is_empty() && all.listed(10).others.findings == 1);
+    assert_eq!(all.listed(usize::MAX).findings.len(), 1);
 }
 
 /// Returns a random program whose operators allocate, read and free memory.
@@ -726,14 +731,14 @@ proptest! {
         let advice = steps.advice();
         prop_assert_eq!(advice.peak_bytes, steps.compute_peak());
         for finding in &advice.findings {
-            prop_assert_eq!(finding.pieces, 1);
+            prop_assert_eq!(finding.count, 1);
             let changed = steps.after_following(finding);
-            prop_assert_eq!(finding.peak_bytes, changed.compute_peak(), "{:?}", finding);
+            prop_assert_eq!(finding.new_peak_bytes, changed.compute_peak(), "{:?}", finding);
             prop_assert_eq!(finding.saves_bytes, steps.compute_peak() - changed.compute_peak());
         }
         let free = advice.findings.iter().filter(|finding| finding.kind.needs_no_more_work());
         let all = free.map(|finding| finding.saves_bytes).max().unwrap_or(0);
-        prop_assert!(advice.without_more_work.saves_bytes >= all);
-        prop_assert!(advice.all_findings.saves_bytes >= advice.without_more_work.saves_bytes);
+        prop_assert!(advice.together.without_more_work.saves_bytes >= all);
+        prop_assert!(advice.together.all.saves_bytes >= advice.together.without_more_work.saves_bytes);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests each rule about a program's statements on a piece of memory in a trace recorded by memtrack's SDK.
 
 use super::program::{MayWrite, Program, Reads, Writes};
-use crate::analysis::{Action, Rule, analyse};
+use crate::analysis::{Action, analyse};
 use crate::category::Category;
 use crate::optrace::Mode;
 use crate::recorded::PRODUCER;
@@ -72,8 +72,8 @@ fn add_step(program: &mut Program, number: u64) {
     }
 }
 
-/// Returns the category of the first memory at an address, and the rule that determined it.
-fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
+/// Returns the category of the first memory at an address.
+fn category_at(producer: &str, mode: Mode, address: u64) -> Category {
     let mut program = Program::default();
     add_step(&mut program, 1);
     add_step(&mut program, 2);
@@ -86,70 +86,61 @@ fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Opt
         .iter()
         .find(|change| change.action == Action::Create && change.allocated_by.is_some_and(is_here));
     let change = change.expect("nothing was obtained there");
-    (profile.category_of(change), profile.rule_of(change))
+    profile.category_of(change)
 }
 
-fn recorded_category(address: u64) -> (Category, Option<Rule>) {
-    category_and_rule(PRODUCER, Mode::Tolerant, (1 << 16) + address)
+fn recorded_category(address: u64) -> Category {
+    category_at(PRODUCER, Mode::Tolerant, (1 << 16) + address)
 }
 
 #[test]
 fn memory_that_operator_keeps_for_backward_pass_is_activation() {
-    assert_eq!(recorded_category(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
+    assert_eq!(recorded_category(KEPT), Category::Activation);
     // Data flow finds this category.
-    assert_eq!(recorded_category(OUT), (Category::Activation, None));
+    assert_eq!(recorded_category(OUT), Category::Activation);
 }
 
 #[test]
 fn memory_that_operator_frees_is_temporary() {
-    assert_eq!(recorded_category(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
+    assert_eq!(recorded_category(INSIDE), Category::Temporary);
 }
 
 #[test]
 fn memory_made_inside_module_is_not_input() {
-    assert_eq!(recorded_category(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
+    assert_eq!(recorded_category(STRAY), Category::Activation);
 }
 
 #[test]
 fn unregistered_memory_made_inside_module_is_not_parameter() {
-    assert_eq!(recorded_category(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
-    assert_eq!(category_and_rule("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
+    assert_eq!(recorded_category(SCALED), Category::Activation);
+    assert_eq!(category_at("torch", Mode::Tolerant, (1 << 16) + SCALED), Category::Parameter);
 }
 
 #[test]
 fn backward_memory_is_autograd_detail_unless_gradient() {
-    assert_eq!(recorded_category(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
-    assert_eq!(recorded_category(G), (Category::Gradient, None));
+    assert_eq!(recorded_category(BACK), Category::AutogradDetail);
+    assert_eq!(recorded_category(G), Category::Gradient);
 }
 
 #[test]
 fn memory_that_optimizer_keeps_is_state() {
-    assert_eq!(
-        category_and_rule(PRODUCER, Mode::Tolerant, STATE),
-        (Category::OptimizerState, Some(Rule::OptimizerKeeps))
-    );
-    assert_eq!(recorded_category(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
+    assert_eq!(category_at(PRODUCER, Mode::Tolerant, STATE), Category::OptimizerState);
+    assert_eq!(recorded_category(TEMP), Category::OptimizerTemporary);
 }
 
 #[test]
 fn forward_pass_keeps_activations_until_they_are_freed() {
-    assert_eq!(
-        category_and_rule(PRODUCER, Mode::Tolerant, CACHE),
-        (Category::Activation, Some(Rule::ForwardKeeps))
-    );
+    assert_eq!(category_at(PRODUCER, Mode::Tolerant, CACHE), Category::Activation);
 }
 
 #[test]
 fn memory_made_outside_of_operators_and_modules_has_no_category() {
-    assert_eq!(category_and_rule(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
+    assert_eq!(category_at(PRODUCER, Mode::Tolerant, OUTSIDE), Category::Unknown);
 }
 
-/// Returns the categories and rules of memory allocated by operators that are outside modules and do not
+/// Returns the categories of memory allocated by operators that are outside modules and do not
 /// report their tensors.
-fn in_operators_without_tensors(
-    addresses: &[u64],
-    run: impl FnOnce(&mut Program),
-) -> Vec<(Category, Option<Rule>)> {
+fn in_operators_without_tensors(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec<Category> {
     let mut program = Program::default();
     run(&mut program);
     let mut read = program.read(Mode::Tolerant);
@@ -159,7 +150,7 @@ fn in_operators_without_tensors(
         let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, RecordKind::Memory(memory) if memory.address == address);
         let mut created = profile.changes().iter().filter(|change| change.action == Action::Create);
         let change = created.find(|change| change.allocated_by.is_some_and(is_here)).unwrap();
-        (profile.category_of(change), profile.rule_of(change))
+        profile.category_of(change)
     };
     addresses.iter().map(of).collect()
 }
@@ -175,8 +166,7 @@ fn operators_that_report_no_tensors_can_have_temporaries() {
         program.free(KEPT, 10);
     });
     // Outside modules, the memory that an operator returns could be anything.
-    let temporary = (Category::Temporary, Some(Rule::ForwardFrees));
-    assert_eq!(found, [temporary, (Category::Unknown, None)]);
+    assert_eq!(found, [Category::Temporary, Category::Unknown]);
 }
 
 #[test]
@@ -190,7 +180,7 @@ fn results_of_inner_operators_are_temporaries_of_outer_one() {
             outer.free(SUM, 96);
         });
     });
-    assert!(found.iter().all(|(category, _)| *category == Category::Temporary), "{found:?}");
+    assert!(found.iter().all(|&category| category == Category::Temporary), "{found:?}");
 }
 
 #[test]
@@ -209,18 +199,17 @@ fn activations_inside_operator_around_whole_step_are_not_temporaries() {
             });
         });
     });
-    let rules = [Rule::ForwardKeeps, Rule::Backward].map(Some);
-    assert_eq!(found, [(Category::Activation, rules[0]), (Category::AutogradDetail, rules[1])]);
+    assert_eq!(found, [Category::Activation, Category::AutogradDetail]);
 }
 
 #[test]
 fn stated_rules_do_not_apply_to_other_traces_or_in_compat_mode() {
     for address in [KEPT, INSIDE, BACK, TEMP, STRAY] {
         for (producer, mode) in [("torch", Mode::Tolerant), (PRODUCER, Mode::Compat)] {
-            let (category, rule) = category_and_rule(producer, mode, (1 << 16) + address);
-            assert_eq!(rule, None, "{mode:?} {address:#x}");
+            let category = category_at(producer, mode, (1 << 16) + address);
             assert!(
-                address == STRAY || category == Category::Unknown || category == Category::OptimizerTemporary
+                address == STRAY || category == Category::Unknown || category == Category::OptimizerTemporary,
+                "{mode:?} {address:#x}"
             );
         }
     }

@@ -15,8 +15,9 @@ use super::live::{InsertResult, LiveEntry};
 use super::ring::CHUNK_EVENTS;
 use super::same_memory::is_copy;
 use super::threads::slot_of;
-use super::{RECORDER, Recorder, settings};
+use super::{RECORDER, Recorder};
 use crate::python;
+use crate::settings;
 use crate::signals::CancellationBlocked;
 use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
 use crate::stack::{intern, separate_stack};
@@ -146,7 +147,8 @@ impl HookContext {
             return StackId::NONE;
         }
         let local = self.thread.local();
-        match &mut local.kit {
+        // SAFETY: a hook captures one stack at a time, and nothing else on its way uses the kit.
+        match unsafe { local.kit.lend() } {
             Some(kit) => self.stack_with(kit, &local.bounds),
             None => self.first_stack(),
         }
@@ -156,32 +158,32 @@ impl HookContext {
     #[cfg(target_os = "linux")]
     pub(crate) fn innermost_address(self) -> Option<u64> {
         let local = self.thread.local();
-        if local.kit.is_none() {
+        if local.kit.with(|kit| kit.is_none())? {
             self.first_stack();
         }
-        let kit = local.kit.as_mut()?;
-        self.with_room(|| {
+        let innermost = |kit: &mut Kit| {
             kit.refresh();
             let addresses = kit.capture.take(&self.registers, &local.bounds);
             settings::without_internal_code(addresses).last().copied()
-        })
+        };
+        local.kit.with(|kit| kit.as_mut().and_then(|kit| self.with_room(|| innermost(kit))))?
     }
 
     /// Captures the thread's first stack, or a stack of a thread that has no capture kit.
     #[cold]
     fn first_stack(self) -> StackId {
         let local = self.thread.local();
-        if self.thread.is_shared() {
-            local.kit = None;
-        } else {
-            local.kit = kits::acquire();
-        }
-        match &mut local.kit {
-            Some(kit) => self.stack_with(kit, &local.bounds),
-            None => {
-                kits::with_shared(self.thread.thread_id().index(), |kit| self.stack_with(kit, &local.bounds))
+        let stack = local.kit.with(|kit| {
+            *kit = if self.thread.is_shared() { None } else { kits::acquire() };
+            match kit {
+                Some(kit) => self.stack_with(kit, &local.bounds),
+                None => {
+                    let number = self.thread.thread_id().index();
+                    kits::with_shared(number, |kit| self.stack_with(kit, &local.bounds))
+                }
             }
-        }
+        });
+        stack.unwrap_or(StackId::NONE)
     }
 
     #[inline(always)]

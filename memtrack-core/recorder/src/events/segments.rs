@@ -1,9 +1,9 @@
 //! The segments that exist. A segment reported by the driver's hook also counts as a block, until a pool reports blocks
 //! inside it: from then on the pool's blocks are the allocations, and the segment contains them.
 
-use super::settings;
 use super::threads::slot_of;
 use super::{HookContext, scope_sums};
+use crate::settings;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::Segment;
 use std::collections::BTreeMap;
@@ -173,7 +173,7 @@ impl HookContext {
     /// Notes that a pool allocates a block at `address`. The segment that contains the address does not count as a block
     /// from now on.
     #[inline(always)]
-    pub(super) fn end_segment_block(self, device: DeviceId, address: u64) {
+    pub(crate) fn end_segment_block(self, device: DeviceId, address: u64) {
         if self.recorder.segments.has_blocks() {
             self.end_block_around(device, address);
         }

@@ -4,12 +4,14 @@
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
+use super::counted_peak;
 use super::current_thread;
+use super::exclusive::Exclusive;
 use super::kits::Kit;
 use super::scope_sums;
 use super::thread_sums;
 use super::totals::{Sums, Totals};
-use crate::host::{Countdown, Sampler, counted_peak};
+use crate::host::{Countdown, Recording, Sampler};
 use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
@@ -58,9 +60,22 @@ pub(crate) struct ThreadLocal {
     /// The bounds of the thread's stack.
     pub(crate) bounds: StackBounds,
     /// The capture kit, which the thread gets when it captures its first stack, unless too many threads have a kit.
-    pub(crate) kit: Option<Kit>,
-    pub(crate) sampler: Sampler,
+    pub(crate) kit: Exclusive<Option<Kit>>,
+    pub(crate) sampler: Exclusive<Sampler<SharedTables>>,
     pub(crate) newest_ticks: Cell<u64>,
+}
+
+/// The tables of the recorder, for a thread's sampler.
+pub(crate) struct SharedTables;
+
+impl Recording for SharedTables {
+    fn live_blocks() -> u64 {
+        super::live_blocks()
+    }
+
+    fn begin_counting() {
+        counted_peak::begin();
+    }
 }
 
 /// Everything the recorder keeps for one thread. The fields used to count a small block come first and share a cache
@@ -187,12 +202,11 @@ impl ThreadState {
     /// Returns the part that only the owning thread uses.
     ///
     /// # Safety
-    /// The calling thread must own the state, and must not hold another reference returned by this function.
+    /// The calling thread must own the state.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn local(&self) -> &mut ThreadLocal {
-        // SAFETY: the caller guarantees that no other thread or reference uses it, and `claim` has initialized it.
-        unsafe { (*self.local.get()).as_mut().unwrap_unchecked() }
+    pub(super) unsafe fn local(&self) -> &ThreadLocal {
+        // SAFETY: the caller guarantees that no other thread uses it, and `claim` has initialized it.
+        unsafe { (*self.local.get()).as_ref().unwrap_unchecked() }
     }
 }
 

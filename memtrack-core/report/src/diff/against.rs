@@ -39,7 +39,7 @@ impl PeakComparison {
             let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
             let grew = DeviceDiff { rows_in_all: grew.len(), rows: grew, ..device.clone() };
             Growth {
-                device_name: device.device_name.clone(),
+                device_name: device.device.name.clone(),
                 bytes: device.bytes,
                 verdict: judge(&device.bytes, tolerance),
                 reasons: grew.format_reasons(),

@@ -52,7 +52,7 @@ impl Diff {
             for row in &device.rows {
                 add_stack(
                     &mut folded,
-                    &device.device_name,
+                    &device.device.name,
                     row,
                     [row.bytes.before.value, row.bytes.after.value],
                 );
@@ -77,7 +77,7 @@ impl Diff {
         let mut sums: BTreeMap<(&str, Vec<Name>), [u64; 2]> = BTreeMap::new();
         for device in &self.devices {
             for row in &device.rows {
-                let sums = sums.entry((&device.device_name, shown_functions(row, &mut owners))).or_default();
+                let sums = sums.entry((&device.device.name, shown_functions(row, &mut owners))).or_default();
                 for (sum, bytes) in sums.iter_mut().zip([row.bytes.before.value, row.bytes.after.value]) {
                     *sum = sum.saturating_add(bytes >> shift);
                 }

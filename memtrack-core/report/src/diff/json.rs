@@ -1,9 +1,10 @@
 //! A diff as JSON, with bytes and blocks as integers and with signed differences.
 
-use super::{DeviceDiff, Diff, DiffRow, Kind};
+use super::{DeviceDiff, Diff};
+use crate::top::StackLine;
 use memtrack_blocks::change::{Amount, Change};
-use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
-use serde::Serialize;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// The changes in memory between an earlier and a later file. Bytes are requested bytes.
@@ -20,7 +21,7 @@ pub struct DiffAnswer {
     /// The changes, as sentences.
     pub answer: Vec<String>,
     /// The changes on each device that is in both files.
-    pub devices: Vec<DeviceDiffAnswer>,
+    pub devices: Vec<DeviceDiff>,
     /// The devices that are only in the earlier file.
     pub only_before: Vec<AloneAnswer>,
     /// The devices that are only in the later file.
@@ -67,58 +68,6 @@ pub struct CountChangeAnswer {
     pub change_count_error: Option<ErrorAnswer>,
 }
 
-/// The changes on one device between the two files.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct DeviceDiffAnswer {
-    /// The device that is compared.
-    pub device: DeviceAnswer,
-    /// The device's total requested bytes in both files.
-    #[serde(flatten)]
-    pub bytes: BytesChangeAnswer,
-    /// The number of the device's blocks in both files.
-    #[serde(flatten)]
-    pub blocks: CountChangeAnswer,
-    /// The groups that differ, with the largest changes first, up to the requested limit.
-    pub rows: Vec<DiffRowAnswer>,
-    /// The number of groups that differ, including those that are not listed.
-    pub rows_in_all: usize,
-    /// The number of groups that have the same bytes and blocks in both files.
-    pub unchanged: usize,
-    /// The number of groups that differ by less than the margin of error of their estimates.
-    pub within_error: usize,
-}
-
-/// The change in one group of allocations.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct DiffRowAnswer {
-    /// The group: its operator, module path, phase or category; for a line or a stack, the function.
-    #[serde(flatten)]
-    pub name: NameAnswer,
-    /// How the group changed.
-    pub change: Kind,
-    /// The group's requested bytes in both files.
-    #[serde(flatten)]
-    pub bytes: BytesChangeAnswer,
-    /// The number of the group's blocks in both files.
-    #[serde(flatten)]
-    pub blocks: CountChangeAnswer,
-    /// The number of groups in the earlier file that were merged into this one because they differ only in an index, an
-    /// address or a line.
-    pub before_members: u64,
-    /// The number of groups in the later file that were merged into this one because they differ only in an index, an
-    /// address or a line.
-    pub after_members: u64,
-    /// The group's functions, innermost first, as in the later file. A line has a single function. The stack is null if
-    /// groups are neither lines nor stacks.
-    pub stack: Option<Vec<FrameAnswer>>,
-    /// The innermost function's line number in the earlier file; null unless it is different there.
-    pub line_before: Option<u32>,
-}
-
 /// A device that is only in one of the files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -158,6 +107,20 @@ impl CountChangeAnswer {
     }
 }
 
+pub(super) fn serialize_bytes<S: Serializer>(change: &Change, to: S) -> Result<S::Ok, S::Error> {
+    BytesChangeAnswer::of(change).serialize(to)
+}
+
+pub(super) fn serialize_count<S: Serializer>(change: &Change, to: S) -> Result<S::Ok, S::Error> {
+    CountChangeAnswer::of(change).serialize(to)
+}
+
+/// Serializes the functions of a stack; null if there are none. Two files have different addresses, so these are left out.
+pub(super) fn serialize_functions<S: Serializer>(stack: &[StackLine], to: S) -> Result<S::Ok, S::Error> {
+    let functions = || stack.iter().map(|line| &line.frame).collect::<Vec<_>>();
+    (!stack.is_empty()).then(functions).serialize(to)
+}
+
 fn error_of(change: &Change) -> Option<ErrorAnswer> {
     if change.is_exact() { None } else { change.estimate().answer() }
 }
@@ -178,7 +141,7 @@ impl Diff {
             at: self.at.name(),
             different: self.is_different(),
             answer: self.answer(),
-            devices: self.devices.iter().map(device_to_answer).collect(),
+            devices: self.devices.clone(),
             only_before: unmatched(&self.unmatched[0]),
             only_after: unmatched(&self.unmatched[1]),
             notes: self.notes.clone(),
@@ -188,33 +151,5 @@ impl Diff {
     /// Returns the report as a JSON value, with the same content as [`Self::answer_json`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer_json()).unwrap_or_default()
-    }
-}
-
-fn device_to_answer(device: &DeviceDiff) -> DeviceDiffAnswer {
-    DeviceDiffAnswer {
-        device: DeviceAnswer::new(device.device, &device.device_name, device.kind),
-        bytes: BytesChangeAnswer::of(&device.bytes),
-        blocks: CountChangeAnswer::of(&device.blocks),
-        rows: device.rows.iter().map(row_to_answer).collect(),
-        rows_in_all: device.rows_in_all,
-        unchanged: device.unchanged,
-        within_error: device.within_error,
-    }
-}
-
-fn row_to_answer(row: &DiffRow) -> DiffRowAnswer {
-    let change = row.kind();
-    debug_assert_ne!(change, Kind::Same, "an unchanged group is no row");
-    let stack = || row.stack.iter().map(|line| FrameAnswer::from(&line.frame)).collect();
-    DiffRowAnswer {
-        name: NameAnswer::from_text(&row.name),
-        change,
-        bytes: BytesChangeAnswer::of(&row.bytes),
-        blocks: CountChangeAnswer::of(&row.blocks),
-        before_members: row.members[0],
-        after_members: row.members[1],
-        stack: (!row.stack.is_empty()).then(stack),
-        line_before: row.line_before,
     }
 }

@@ -18,17 +18,19 @@ mod text;
 pub use against::{AgainstAnswer, Growth, GrowthAnswer, PeakComparison};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
-pub use json::{
-    AloneAnswer, BytesChangeAnswer, CountChangeAnswer, DeviceDiffAnswer, DiffAnswer, DiffRowAnswer,
-};
-pub use memtrack_blocks::change::Kind;
-pub use memtrack_blocks::change::{Amount, Change};
+pub use json::{AloneAnswer, BytesChangeAnswer, CountChangeAnswer, DiffAnswer};
+pub use memtrack_blocks::change::{Amount, Change, Kind};
 pub use sides::{Side, SideDevice};
 
 use crate::top::StackLine;
 use memtrack_frames::ownership::Rules;
-use memtrack_model::event::DeviceKind;
+#[cfg(feature = "schema")]
+use memtrack_model::Frame;
+#[cfg(feature = "schema")]
+use memtrack_model::answer::NameAnswer;
+use memtrack_model::answer::{DeviceAnswer, serialize_as_name};
 use memtrack_model::snapshot::Snapshot;
+use serde::Serialize;
 
 /// The key by which a diff groups allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,61 +132,74 @@ impl DiffAt {
     }
 }
 
-/// A group of allocations as it appears in both files.
-#[derive(Clone, Debug, PartialEq)]
+/// The change in one group of allocations.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffRow {
-    /// The group's name: its operator, module path, phase or category. Layers of one kind form a single group, as in
-    /// `layers.*.attn`. For a line or a stack, the name is that of the function.
+    /// The group: its operator, module path, phase or category; for a line or a stack, the function.
+    #[serde(flatten, serialize_with = "serialize_as_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "NameAnswer"))]
     pub name: String,
-    /// The functions, innermost first, as in the later file or, if the group is gone, as in the earlier file. A group
-    /// by line has a single function; groups by keys other than line and stack have none.
-    pub stack: Vec<StackLine>,
-    /// The line number of the innermost function in the earlier file, if it is different there.
-    pub line_before: Option<u32>,
-    /// The requested bytes of the group in both files.
+    /// How the group changed.
+    pub change: Kind,
+    /// The group's requested bytes in both files.
+    #[serde(flatten, serialize_with = "json::serialize_bytes")]
+    #[cfg_attr(feature = "schema", schemars(with = "json::BytesChangeAnswer"))]
     pub bytes: Change,
     /// The number of the group's blocks in both files.
+    #[serde(flatten, serialize_with = "json::serialize_count")]
+    #[cfg_attr(feature = "schema", schemars(with = "json::CountChangeAnswer"))]
     pub blocks: Change,
-    /// The numbers of groups in the earlier and in the later file that were merged into this one because they differ
-    /// only in an index, an address or a line that cannot be matched.
-    pub members: [u64; 2],
+    /// The number of groups in the earlier file that were merged into this one because they differ only in an index, an
+    /// address or a line.
+    pub before_members: u64,
+    /// The number of groups in the later file that were merged into this one because they differ only in an index, an
+    /// address or a line.
+    pub after_members: u64,
+    /// The group's functions, innermost first, as in the later file. A line has a single function. The stack is null if
+    /// groups are neither lines nor stacks.
+    #[serde(serialize_with = "json::serialize_functions")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<Frame>>"))]
+    pub stack: Vec<StackLine>,
+    /// The innermost function's line number in the earlier file; null unless it is different there.
+    pub line_before: Option<u32>,
 }
 
-impl DiffRow {
-    /// Returns how the group changed.
-    pub fn kind(&self) -> Kind {
-        match (self.bytes.kind(), self.blocks.kind()) {
-            (Kind::Same, Kind::New | Kind::Gone) if self.bytes.is_exact() => Kind::Same,
-            (Kind::Same, blocks) if self.bytes.is_exact() => blocks,
-            (bytes, _) => bytes,
-        }
+/// Returns how a group changed.
+fn kind_of_group(bytes: &Change, blocks: &Change) -> Kind {
+    match (bytes.kind(), blocks.kind()) {
+        (Kind::Same, Kind::New | Kind::Gone) if bytes.is_exact() => Kind::Same,
+        (Kind::Same, blocks) if bytes.is_exact() => blocks,
+        (bytes, _) => bytes,
     }
 }
 
-/// The changes on one device.
-#[derive(Clone, Debug, PartialEq)]
+/// The changes on one device between the two files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceDiff {
-    /// The device's ordinal in reports of the later file.
-    pub device: u16,
-    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub device_name: String,
-    /// The kind of the memory.
-    pub kind: DeviceKind,
-    /// The device's requested bytes in both files.
+    /// The device that is compared.
+    pub device: DeviceAnswer,
+    /// The device's total requested bytes in both files.
+    #[serde(flatten, serialize_with = "json::serialize_bytes")]
+    #[cfg_attr(feature = "schema", schemars(with = "json::BytesChangeAnswer"))]
     pub bytes: Change,
     /// The number of the device's blocks in both files.
+    #[serde(flatten, serialize_with = "json::serialize_count")]
+    #[cfg_attr(feature = "schema", schemars(with = "json::CountChangeAnswer"))]
     pub blocks: Change,
     /// The groups that differ, with the largest changes first, up to the requested limit.
     pub rows: Vec<DiffRow>,
-    /// The number of groups that differ.
+    /// The number of groups that differ, including those that are not listed.
     pub rows_in_all: usize,
     /// The net growth, in bytes, of the groups that are not in [`Self::rows`].
+    #[serde(skip)]
     pub left_out_bytes: i128,
     /// The number of groups that have the same bytes and blocks in both files.
     pub unchanged: usize,
-    /// The number of groups that differ by less than the error of their estimates.
+    /// The number of groups that differ by less than the margin of error of their estimates.
     pub within_error: usize,
 }
 

@@ -1,5 +1,6 @@
 //! Matches the groups of two files and classifies how each of them changed.
 
+use super::kind_of_group;
 use super::moved_lines::{FunctionLine, match_functions};
 use super::names::extract_line_numbers;
 use super::sides::{Group, GroupKey, Side, SideDevice};
@@ -31,7 +32,8 @@ pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
     let function_lines = match_functions(&before.functions, &after.functions);
     let mut devices = Vec::new();
     for later in &after.devices {
-        let Some(earlier) = before.devices.iter().find(|earlier| earlier.name == later.name) else {
+        let Some(earlier) = before.devices.iter().find(|earlier| earlier.device.name == later.device.name)
+        else {
             continue;
         };
         let rows = pair_groups([earlier, later], &function_lines).into_iter();
@@ -41,8 +43,12 @@ pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
     }
     let unmatched = |of: &Side, other: &Side| -> Vec<(String, Amount)> {
         let is_unmatched =
-            |device: &&SideDevice| !other.devices.iter().any(|there| there.name == device.name);
-        of.devices.iter().filter(is_unmatched).map(|device| (device.name.clone(), device.bytes)).collect()
+            |device: &&SideDevice| !other.devices.iter().any(|there| there.device.name == device.device.name);
+        of.devices
+            .iter()
+            .filter(is_unmatched)
+            .map(|device| (device.device.name.clone(), device.bytes))
+            .collect()
     };
     Diff {
         by: after.by,
@@ -125,13 +131,18 @@ fn build_row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>,
     let stack = if after.is_empty() { before } else { after };
     let name =
         name.unwrap_or_else(|| stack.first().map_or_else(String::new, |line| line.frame.function.clone()));
+    let members = |side: usize| pair[side].iter().map(|group| group.members).sum();
+    let bytes = Change { before: bytes(0), after: bytes(1) };
+    let blocks = Change { before: blocks(0), after: blocks(1) };
     DiffRow {
         name,
+        change: kind_of_group(&bytes, &blocks),
+        bytes,
+        blocks,
+        before_members: members(0),
+        after_members: members(1),
         stack,
         line_before,
-        bytes: Change { before: bytes(0), after: bytes(1) },
-        blocks: Change { before: blocks(0), after: blocks(1) },
-        members: [0, 1].map(|side| pair[side].iter().map(|group| group.members).sum()),
     }
 }
 
@@ -153,7 +164,7 @@ fn common_stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
 }
 
 fn build_device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: usize) -> DeviceDiff {
-    let (same, mut rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.kind() == Kind::Same);
+    let (same, mut rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.change == Kind::Same);
     let unchanged = same.iter().filter(|row| row.bytes.is_exact() && row.blocks.is_exact()).count();
     rows.sort_by(|a, b| {
         let size = |row: &DiffRow| Reverse((row.bytes.by().unsigned_abs(), row.blocks.by().unsigned_abs()));
@@ -167,9 +178,7 @@ fn build_device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, lim
     let left_out_bytes = rows.iter().skip(limit).map(|row| row.bytes.by()).sum();
     rows.truncate(limit);
     DeviceDiff {
-        device: after.device,
-        device_name: after.name.clone(),
-        kind: after.kind,
+        device: after.device.clone(),
         bytes: Change { before: before.bytes, after: after.bytes },
         blocks: Change { before: before.blocks, after: after.blocks },
         rows,
@@ -217,7 +226,7 @@ fn comparison_notes(before: &Side, after: &Side) -> Vec<String> {
     for (name, side) in [("earlier", before), ("later", after)] {
         for device in side.devices.iter().filter(|device| device.dropped > 0) {
             let events = counted(device.dropped, "older event");
-            notes.push(format!("{events} of the {name} file's {} did not fit the ring", device.name));
+            notes.push(format!("{events} of the {name} file's {} did not fit the ring", device.device.name));
         }
         let limit = side.devices.iter().map(|device| device.detection_limit_bytes).max().unwrap_or(0);
         if limit > 0 {

@@ -9,7 +9,8 @@ use memtrack_blocks::moment::Moment;
 use memtrack_frames::ownership::Rules;
 use memtrack_frames::trim::is_internal;
 use memtrack_model::Frame;
-use memtrack_model::event::{DeviceId, DeviceKind};
+use memtrack_model::answer::DeviceAnswer;
+use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
@@ -37,12 +38,8 @@ pub struct Side {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SideDevice {
-    /// The device's ordinal in reports.
-    pub device: u16,
-    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub name: String,
-    /// The kind of the memory.
-    pub kind: DeviceKind,
+    /// The device.
+    pub device: DeviceAnswer,
     /// The total number of requested bytes.
     pub bytes: Amount,
     /// The total number of blocks.
@@ -175,10 +172,8 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, functions: &mut Functions) 
         if row.allocated_bytes == 0 && row.count == 0 {
             continue;
         }
-        let (bytes, blocks) = (
-            Amount::new(row.allocated_bytes, row.errors.allocated_bytes),
-            Amount::new(row.count, row.errors.count),
-        );
+        let (bytes, blocks) =
+            (Amount::new(row.allocated_bytes, row.allocated_error), Amount::new(row.count, row.count_error));
         let key = group_key(&row, by, functions);
         match known.get(&key) {
             Some(&group) => {
@@ -204,8 +199,6 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, functions: &mut Functions) 
     };
     SideDevice {
         device: report.device,
-        name: report.device_name,
-        kind: report.kind,
         bytes,
         blocks,
         dropped: report.statistics.dropped,

@@ -71,7 +71,7 @@ impl Diff {
         let mut lines: Vec<String> = devices
             .into_iter()
             .map(|device| {
-                let of = if several { format!("{}: ", device.device_name) } else { String::new() };
+                let of = if several { format!("{}: ", device.device.name) } else { String::new() };
                 of + &device.format_sentence(self.at.noun(), named)
             })
             .collect();
@@ -105,7 +105,7 @@ impl Diff {
             let title = format!(
                 "\n{}, {} by {}: {} of {} that differ\n\n",
                 self.at.about(),
-                device.device_name,
+                device.device.name,
                 self.by.name(),
                 human_count(device.rows.len() as u64),
                 human_count(device.rows_in_all as u64),
@@ -221,14 +221,14 @@ impl DeviceDiff {
                 .collect();
             let numbers = columns.iter().map(|column| right(column.format_cell(row)));
             let change =
-                [Cell::new(name.join("\n")), Cell::new(row.kind().name()), right(row.bytes.format_bytes())];
+                [Cell::new(name.join("\n")), Cell::new(row.change.name()), right(row.bytes.format_bytes())];
             table.add_row(change.into_iter().chain(numbers));
         }
         table.trim_fmt() + "\n"
     }
 
     fn push_footer(&self, several: bool, text: &mut String) {
-        let of = if several { format!("{}: ", self.device_name) } else { String::new() };
+        let of = if several { format!("{}: ", self.device.name) } else { String::new() };
         let more = self.rows_in_all - self.rows.len();
         if more > 0 {
             let bytes = Change {
@@ -265,7 +265,7 @@ impl DiffRow {
 
     /// Formats the name, followed by the number of merged groups.
     fn format_name(&self, room: usize) -> String {
-        let many = match self.members {
+        let many = match [self.before_members, self.after_members] {
             [0 | 1, 0 | 1] => String::new(),
             [before, after] if before == after => format!(" ({after} of them)"),
             [before, after] => format!(" ({before} → {after} of them)"),
@@ -322,7 +322,9 @@ mod tests {
             line_before: None,
             bytes: Change { before: Amount::exact(0), after: Amount::exact(1 << 20) },
             blocks: Change { before: Amount::exact(0), after: Amount::exact(1) },
-            members: [0, 1],
+            before_members: 0,
+            after_members: 1,
+            change: Kind::New,
         };
         assert_eq!(row.describe_place(MAX_NAME_CHARS), "softmax.py:14 forward");
         assert_eq!(row.format_name_lines(DiffBy::Stack, 7, MAX_NAME_CHARS)[0], "forward softmax.py:14");

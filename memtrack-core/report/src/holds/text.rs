@@ -1,11 +1,11 @@
 //! Formats the paragraph as text, in at most eight lines.
 
 use super::{HeldAt, Holder, Kind, OtherDevice, WhoHolds};
-use memtrack_model::units::human_bytes;
+use memtrack_model::units::{human_bytes, wrap};
 use std::fmt;
 
-/// The indentation of continuation lines.
-const INDENT: &str = "     ";
+/// The indentation of continuation lines, in characters.
+const INDENT: usize = 5;
 
 impl WhoHolds {
     /// Returns the lines of the paragraph, without line terminators.
@@ -27,32 +27,8 @@ impl WhoHolds {
 
     /// Formats the paragraph, wrapping lines that are longer than `width` characters.
     pub fn to_text(&self, width: Option<usize>) -> String {
-        let width = width.unwrap_or(usize::MAX).max(INDENT.len() + 20);
-        let mut text = String::new();
-        for line in self.lines() {
-            let begin = line.len() - line.trim_start().len();
-            let mut room = width;
-            let mut words = line[begin..].split(' ');
-            text.push_str(&line[..begin]);
-            room -= begin;
-            let first = words.next().unwrap_or_default();
-            text.push_str(first);
-            room = room.saturating_sub(first.chars().count());
-            for word in words {
-                let length = word.chars().count();
-                if length < room {
-                    text.push(' ');
-                    room -= 1 + length;
-                } else {
-                    text.push('\n');
-                    text.push_str(INDENT);
-                    room = (width - INDENT.len()).saturating_sub(length);
-                }
-                text.push_str(word);
-            }
-            text.push('\n');
-        }
-        text
+        let width = width.unwrap_or(usize::MAX).max(INDENT + 20);
+        self.lines().iter().map(|line| wrap(line, width, INDENT) + "\n").collect()
     }
 
     fn format_heading(&self) -> String {

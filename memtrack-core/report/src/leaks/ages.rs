@@ -2,6 +2,8 @@
 //! Times are kept in histograms whose buckets grow by a fifth, so that a group takes 3 KB regardless of its number of
 //! blocks.
 
+use serde::Serialize;
+
 /// The number of buckets per doubling of the time.
 const BUCKETS_PER_DOUBLING: f64 = 4.0;
 /// The number of buckets, which cover times up to 2^62 nanoseconds.
@@ -14,16 +16,19 @@ const USUAL_SHARE: f64 = 0.99;
 const MIN_FAR_OLDER_FACTOR: f64 = 10.0;
 
 /// The ages of a group's blocks, at the free or, if they were never freed, at the end.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Age {
-    /// The number of blocks that were freed.
+    /// The number of the group's blocks that were freed.
+    #[serde(rename = "freed_count")]
     pub freed: u64,
-    /// The time in seconds within which 99 % of the freed blocks were freed.
+    /// The usual lifetime of a block in seconds: 99 % of the freed blocks were freed within this time.
     pub usual_seconds: f64,
-    /// The number of blocks that were never freed and are more than ten times as old as [`Self::usual_seconds`].
+    /// The number of the group's blocks that were never freed and are more than ten times as old as `usual_seconds`.
+    #[serde(rename = "far_older_count")]
     pub far_older: u64,
-    /// The bytes of the blocks in [`Self::far_older`].
+    /// The total bytes of the blocks that `far_older_count` counts.
     pub far_older_bytes: u64,
 }
 

@@ -6,61 +6,71 @@ use super::alive::BlockSums;
 use crate::top::TopRow;
 use memtrack_blocks::estimate::Precision;
 use memtrack_blocks::lifetimes::Lifetime;
+#[cfg(feature = "schema")]
+use memtrack_model::answer::NameAnswer;
+use memtrack_model::answer::serialize_as_name;
 use memtrack_model::snapshot::{Since, Snapshot};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// The maximum number of groups to list per generation.
 const MAX_SHARES: usize = 3;
 
 /// The memory that one group left behind in one interval.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Share {
     /// The group's name.
+    #[serde(flatten, serialize_with = "serialize_as_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "NameAnswer"))]
     pub name: String,
-    /// The memory that the group left behind.
+    /// The memory that the group left behind in the interval.
     pub left: Amount,
 }
 
 /// One of the program's own intervals, and the memory that it left behind.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Generation {
-    /// The number of the interval: 0 is the time before the first mark, 1 is the interval between the first and second
-    /// marks, and so on.
+    /// The number of the interval; 0 is the time before the first mark.
     pub number: usize,
-    /// The start of the interval in seconds; `None` for the time before the first mark or if the file does not record
+    /// The start of the interval in seconds; null for the time before the first mark or if the file does not record
     /// times.
     pub from_seconds: Option<f64>,
-    /// The end of the interval in seconds; `None` for the time after the last mark or if the file does not record
-    /// times.
+    /// The end of the interval in seconds; null for the time after the last mark or if the file does not record times.
     pub to_seconds: Option<f64>,
     /// The memory that was allocated in the interval.
     pub allocated: Amount,
-    /// The part of that memory that was live when the last interval ended or, for the time after the last interval, was
-    /// never freed.
+    /// The part of the memory in `allocated` that was live when the last interval ended. For the time after the last
+    /// interval, this is the part that was never freed.
     pub left: Amount,
-    /// The groups that left the most memory behind, at most three.
+    /// The groups that left the most memory behind in the interval, at most three.
+    #[serde(rename = "groups")]
     pub shares: Vec<Share>,
-    /// The number of groups that left any memory behind.
+    /// The total number of groups that left any memory behind in the interval.
+    #[serde(rename = "groups_in_all")]
     pub shares_in_all: usize,
 }
 
-/// The memory that intervals with a given name left behind.
-#[derive(Clone, Debug, PartialEq)]
+/// The memory that the program's own intervals left behind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Generations {
     /// The name of the intervals.
     pub name: String,
-    /// The number of marks between the intervals.
+    /// The number of the program's marks that separate the intervals.
     pub marks: usize,
-    /// The origin from which the seconds are counted.
+    /// The origin from which the seconds are counted: `start` or `first_event`.
+    #[serde(rename = "seconds_since")]
     pub since: Since,
     /// The number of intervals between two marks that left any memory behind.
     pub leaving: usize,
-    /// The median number of bytes that an interval between two marks left behind.
+    /// The median over all intervals between two marks of the bytes that an interval left behind.
     pub median_left_bytes: u64,
-    /// The intervals that left the most memory behind, up to the requested number, in chronological order.
+    /// The intervals that left the most memory behind, in chronological order.
     pub rows: Vec<Generation>,
     /// The total number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,

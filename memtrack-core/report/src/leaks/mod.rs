@@ -20,10 +20,7 @@ mod text;
 
 pub use ages::Age;
 pub use generations::{Generation, Generations, Share};
-pub use json::{
-    AgeAnswer, AmountAnswer, CalledAnswer, DeviceLeaksAnswer, FreedLateAnswer, GenerationAnswer,
-    GenerationsAnswer, LeakAnswer, LeaksAnswer, LeftAnswer,
-};
+pub use json::LeaksAnswer;
 pub use periods::{CutBy, NoSuchInterval};
 pub use series::{NotASeries, ReducedSnapshot};
 pub use suppress::Suppressions;
@@ -32,9 +29,14 @@ use crate::top::{By, TopRow};
 use memtrack_blocks::estimate::Estimate;
 use memtrack_frames::framework_operators::Patterns;
 use memtrack_frames::ownership::Rules;
-use memtrack_model::event::{DeviceId, DeviceKind};
+#[cfg(feature = "schema")]
+use memtrack_model::answer::NameAnswer;
+use memtrack_model::answer::{DeviceAnswer, serialize_as_name};
+use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::printable;
 use memtrack_symbols::Symbolizer;
+use serde::{Serialize, Serializer};
 
 /// The number of periods into which a recording is divided.
 pub const PERIODS: usize = 10;
@@ -179,74 +181,85 @@ pub struct Leak {
 
 /// A group that grew like a leak but was freed in the last moments of a recording, as happens in a program that frees
 /// all its memory when it exits.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FreedLate {
     /// The group's name.
+    #[serde(flatten, serialize_with = "serialize_as_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "NameAnswer"))]
     pub name: String,
-    /// A short description of the group; for a stack, its line in the user's code.
-    pub place: String,
     /// The group's memory that was freed in the last moments.
     pub freed: Amount,
-    /// The number of periods before the last one in which the group grew.
+    /// The number of periods in which the group grew before its memory was freed.
+    #[serde(rename = "grew_periods")]
     pub grew: usize,
-    /// The number of periods that were judged.
+    /// The number of periods in which the group's growth was judged.
     pub periods: usize,
-    /// When the last moments started, in seconds before the end; `None` if the file does not record times.
+    /// The time in seconds from the first free in the last moments to the end; null if the file does not record times.
     pub last_seconds: Option<f64>,
+    /// A short description of the group; for a stack, its line in the user's code.
+    #[serde(serialize_with = "serialize_printable")]
+    pub place: String,
+}
+
+/// Serializes a text without characters that a terminal would act on.
+fn serialize_printable<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    printable(text).serialize(to)
 }
 
 /// An amount of memory, in bytes and in blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Amount {
-    /// Requested bytes.
+    /// The amount in requested bytes.
+    #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The number of blocks.
-    pub blocks: u64,
-    /// The error of the bytes.
+    /// The margin of error of the requested bytes; null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Estimate,
-    /// The error of the blocks.
+    /// The amount as a number of blocks.
+    #[serde(rename = "count")]
+    pub blocks: u64,
+    /// The margin of error of the number of blocks; null if it is exact.
+    #[serde(rename = "count_error")]
     pub blocks_error: Estimate,
 }
 
 /// The leaks on one device.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceLeaks {
-    /// The device's ordinal in reports.
-    pub device: u16,
-    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub device_name: String,
-    /// The kind of the memory.
-    pub kind: DeviceKind,
-    /// The reason why the device's leaks cannot be determined; `None` if they can.
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The reason why the device's leaks cannot be determined; null if they can.
     pub blind: Option<String>,
-    /// The leaks, with the largest first, up to [`LeakOptions::limit`].
+    /// The leaks, largest first.
     pub leaks: Vec<Leak>,
-    /// The total number of leaks.
+    /// The total number of leaks, including those beyond the limit.
     pub leaks_in_all: usize,
-    /// The never-freed memory of all leaks, including leaks that are not in [`Self::leaks`].
+    /// The never-freed memory of all leaks, including those beyond the limit.
     pub leaked: Amount,
-    /// Memory that was allocated during the recording and not freed but is merely alive, not a leak. For a series of
-    /// snapshots, this is all memory in the newest snapshot that belongs to groups that do not leak.
+    /// Memory that was allocated during the recording and not freed but does not belong to a leak. For a series of
+    /// snapshots, this is all memory in the newest snapshot that does not belong to a leak.
     pub alive: Amount,
-    /// The number of groups that have memory in [`Self::alive`].
+    /// The number of groups that have memory in `alive`.
     pub alive_groups: usize,
-    /// Live memory that is older than the first event. It was not judged, because its growth was not recorded. Zero for
-    /// a series of snapshots.
+    /// Live memory that is older than the first event, and so was not judged.
     pub older: Amount,
     /// Memory that was never freed but is excluded by a suppression.
     pub suppressed: Amount,
-    /// Groups that allocated less than this in small blocks may have no sample and so may grow undetected; 0 if every
-    /// block was recorded.
+    /// The detection limit for leaks in small blocks, in bytes. Because small blocks are sampled, a group that leaves
+    /// behind less than this has a chance of at least 5 % of having no sample at all; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The number of older events that did not fit in the recorder's ring.
+    /// The number of the device's older events that were dropped because they did not fit in the recorder's ring.
+    #[serde(rename = "dropped_events")]
     pub dropped: u64,
-    /// Groups that grew like leaks but were freed in the last moments, with the largest first. They do not count as
-    /// leaks.
+    /// Groups that grew like leaks but were freed in the last moments, e.g. when the program exited, largest first.
     pub freed_late: Vec<FreedLate>,
-    /// The memory that each of the program's own intervals left behind, if requested.
+    /// The memory that each of the program's own intervals left behind; null unless `--per` was given.
     pub generations: Option<Generations>,
 }
 
@@ -295,7 +308,7 @@ impl LeakReport {
 
     /// Returns the reason why leaks cannot be determined on any device; `None` if they can be determined on at least one.
     pub fn blind(&self) -> Option<String> {
-        let mut devices = self.devices.iter().map(|device| (&device.device_name, &device.blind));
+        let mut devices = self.devices.iter().map(|device| (&device.device.name, &device.blind));
         if devices.clone().any(|(_, blind)| blind.is_none()) {
             return None;
         }

@@ -14,6 +14,7 @@ use memtrack_blocks::estimate::Precision;
 use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes};
 use memtrack_blocks::not_recorded::missing_stacks;
 use memtrack_blocks::peak::Peak;
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::{Clock, Snapshot};
 use memtrack_model::units::counted;
@@ -67,9 +68,9 @@ pub(super) fn find_leaks(
             amount.bytes_error = amount.bytes_error.with_completeness(complete);
             amount.blocks_error = amount.blocks_error.with_completeness(complete);
         }
-        for errors in device.leaks.iter_mut().map(|leak| &mut leak.row.errors) {
-            errors.allocated_bytes = errors.allocated_bytes.with_completeness(complete);
-            errors.count = errors.count.with_completeness(complete);
+        for row in device.leaks.iter_mut().map(|leak| &mut leak.row) {
+            row.allocated_error = row.allocated_error.with_completeness(complete);
+            row.count_error = row.count_error.with_completeness(complete);
         }
     }
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
@@ -311,9 +312,7 @@ fn find_device_leaks(
     let judged = JudgedGroups::of(groups, &judged_periods, &precision, options);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     DeviceLeaks {
-        device: snapshot.ordinal(device),
-        device_name: snapshot.device_name(device),
-        kind: snapshot.device_kind(device),
+        device: DeviceAnswer::of(snapshot, device),
         blind,
         leaks: judged.leaks,
         leaks_in_all: judged.leaks_in_all,

@@ -11,7 +11,8 @@ use crate::top::{By, TopOptions, TopRow};
 use memtrack_blocks::estimate::Precision;
 use memtrack_blocks::lifetimes::{is_estimate, lifetimes};
 use memtrack_model::Frame;
-use memtrack_model::event::{DeviceId, DeviceKind, StackId};
+use memtrack_model::answer::DeviceAnswer;
+use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_symbols::Symbolizer;
@@ -79,9 +80,9 @@ pub struct ReducedSnapshot {
 
 #[derive(Debug)]
 struct ReducedDevice {
-    device: u16,
-    name: String,
-    kind: DeviceKind,
+    device: DeviceAnswer,
+    /// The place of the device among those of its snapshot.
+    ordinal: u16,
     blocks: Vec<ReducedBlock>,
     groups: Vec<(GroupKey, TopRow)>,
     suppressed: BlockSums,
@@ -133,7 +134,7 @@ impl ReducedSnapshot {
     }
 
     fn device(&self, name: &str) -> Option<&ReducedDevice> {
-        self.devices.iter().find(|device| device.name == name)
+        self.devices.iter().find(|device| device.device.name == name)
     }
 }
 
@@ -213,9 +214,8 @@ fn reduce_device(
     let keyed = |row: TopRow| (group_key(&row, options), row);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     ReducedDevice {
-        device: snapshot.ordinal(device),
-        name: snapshot.device_name(device),
-        kind: snapshot.device_kind(device),
+        device: DeviceAnswer::of(snapshot, device),
+        ordinal: snapshot.ordinal(device),
         blocks,
         groups: sorter.rows_by_index(&precision, &KnownTotals::UNKNOWN).into_iter().map(keyed).collect(),
         suppressed,
@@ -289,7 +289,7 @@ fn blocks_of(snap: &ReducedSnapshot) -> impl Iterator<Item = (&str, u64)> {
     let of = |device: &ReducedDevice| device.blocks.iter().map(|block| block.address).collect::<Vec<_>>();
     snap.devices
         .iter()
-        .flat_map(move |device| of(device).into_iter().map(|address| (device.name.as_str(), address)))
+        .flat_map(move |device| of(device).into_iter().map(|address| (device.device.name.as_str(), address)))
 }
 
 pub(super) fn find_leaks(
@@ -301,8 +301,8 @@ pub(super) fn find_leaks(
     let seconds = seconds.map(|all| (all[all.len() - 1] - all[0]) as f64 / 1e9 / (all.len() - 1) as f64);
     let mut names: Vec<(u16, &str)> = Vec::new();
     for device in snaps.iter().flat_map(|snap| &snap.devices) {
-        if !names.iter().any(|(_, name)| *name == device.name) {
-            names.push((device.device, &device.name));
+        if !names.iter().any(|(_, name)| *name == device.device.name) {
+            names.push((device.ordinal, &device.device.name));
         }
     }
     names.sort_unstable();
@@ -401,7 +401,7 @@ fn find_device_leaks(snaps: &[ReducedSnapshot], name: &str, options: &LeakOption
             let mut row = row.clone();
             let amount = never_freed.amount(precision);
             (row.allocated_bytes, row.count) = (amount.bytes, amount.blocks);
-            (row.errors.allocated_bytes, row.errors.count) = (amount.bytes_error, amount.blocks_error);
+            (row.allocated_error, row.count_error) = (amount.bytes_error, amount.blocks_error);
             Group { row, never_freed, freed_later: BlockSums::default(), left, stays: Some((stays, None)) }
         });
     let least = ((snaps.len() - 1) / 2).max(2);
@@ -410,9 +410,7 @@ fn find_device_leaks(snaps: &[ReducedSnapshot], name: &str, options: &LeakOption
     let judged = JudgedGroups::of(groups, &judged_periods, precision, options);
     let is_empty = snaps.iter().all(|snap| snap.device(name).is_none_or(|device| device.blocks.is_empty()));
     DeviceLeaks {
-        device: newest.device,
-        device_name: newest.name.clone(),
-        kind: newest.kind,
+        device: newest.device.clone(),
         blind: is_empty.then(|| "none of the snapshots has live memory of it".into()),
         leaks: judged.leaks,
         leaks_in_all: judged.leaks_in_all,

@@ -28,7 +28,7 @@ impl LeakReport {
         devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
         let several = devices.len() > 1;
         let line = |device: &&DeviceLeaks| {
-            let of = if several { format!("{}: ", device.device_name) } else { String::new() };
+            let of = if several { format!("{}: ", device.device.name) } else { String::new() };
             of + &self.format_sentence(device)
         };
         devices.iter().map(line).collect()
@@ -147,7 +147,7 @@ impl LeakReport {
         let mut text = self.answer().join("\n") + "\n";
         let several = self.devices.len() > 1;
         for device in &self.devices {
-            let of = if several { format!("{}: ", device.device_name) } else { String::new() };
+            let of = if several { format!("{}: ", device.device.name) } else { String::new() };
             if device.leaks_in_all > 0 {
                 let periods = self.format_periods();
                 let heading = match self.cut {
@@ -253,8 +253,8 @@ impl Leak {
             Some(_) => self.row.owned.to_string(),
             None => self.row.name.clone(),
         };
-        let blocks = self.row.errors.count.as_counted(self.row.count, "block");
-        let left = self.row.errors.allocated_bytes.as_bytes(self.row.allocated_bytes);
+        let blocks = self.row.count_error.as_counted(self.row.count, "block");
+        let left = self.row.allocated_error.as_bytes(self.row.allocated_bytes);
         let mut facts = vec![
             format!(
                 "{left} in {blocks}; {} in {} of {} periods",

@@ -310,7 +310,7 @@ fn group_blocks(
     let group = |row: TopRow| GroupDigest {
         key: group_key(&row, options.by),
         bytes: row.allocated_bytes,
-        error: row.errors.allocated_bytes,
+        error: row.allocated_error,
         blocks: row.count,
         name: row.name,
     };

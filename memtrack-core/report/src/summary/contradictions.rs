@@ -31,7 +31,7 @@ impl DeviceSummary {
             return Vec::new();
         }
         let mut all = Vec::new();
-        let (peak, reserved) = (self.peak.requested_bytes, self.reserved_peak.bytes);
+        let (peak, reserved) = (self.peak.highest.requested_bytes, self.reserved_peak.bytes);
         if peak > reserved {
             all.push(format!(
                 "the trace has {} live at its peak, but its segments never came to more than {}",

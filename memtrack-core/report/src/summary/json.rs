@@ -3,7 +3,7 @@
 //! are unknown, or that would be meaningless for a heap, are null.
 
 use super::{DeviceSummary, DriverMoment, HeldMemory, Oom};
-use crate::top::{RowAnswer, TopReport};
+use crate::top::TopRow;
 use memtrack_frames::ownership::Explanation;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::snapshot::{Folded, ReadingMoment, Since};
@@ -141,7 +141,7 @@ pub struct SummaryPeakAnswer {
     /// Reserved bytes at the peak of requested bytes; null if the file does not contain reserved memory, as for a heap.
     pub reserved_bytes: Option<u64>,
     /// The memory that was live at the peak, by category; null if the file has no categories.
-    pub categories: Option<Vec<RowAnswer>>,
+    pub categories: Option<Vec<TopRow>>,
 }
 
 /// The memory of a private pool at the end.
@@ -246,7 +246,7 @@ impl DeviceSummary {
         // A file without segments does not show which memory is held.
         let of_held = |number: u64| self.has_held_bytes.then_some(number);
         // Only memtrack's recorder has tables that can overflow.
-        let is_recording = self.peak.since == Since::Start;
+        let is_recording = self.peak.highest.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool_to_answer).collect();
         DeviceSummaryAnswer {
             device: DeviceAnswer::new(self.device, &self.device_name, self.kind),
@@ -255,12 +255,12 @@ impl DeviceSummary {
             peak: SummaryPeakAnswer {
                 requested_bytes: self.peak_bytes(),
                 requested_bytes_error: self.peak_error().answer(),
-                estimated: self.peak.estimated,
-                event: self.peak.event,
-                seconds: self.peak.seconds,
-                seconds_since: self.peak.since.name(),
-                reserved_bytes: of_segments(self.peak.reserved_bytes),
-                categories: self.peak.by_category.as_ref().map(TopReport::row_answers),
+                estimated: self.peak.highest.estimated,
+                event: self.peak.highest.event,
+                seconds: self.peak.highest.seconds,
+                seconds_since: self.peak.highest.since.name(),
+                reserved_bytes: of_segments(self.peak.highest.reserved_bytes.unwrap_or_default()),
+                categories: self.peak.by_category.as_ref().map(|report| report.rows.clone()),
             },
             segments: of_segments(held.segments),
             expandable_segments: of_segments(held.expandable),

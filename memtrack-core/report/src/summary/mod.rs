@@ -209,12 +209,12 @@ impl DeviceSummary {
 
     /// Returns the highest requested bytes; for a sampled heap, a lower bound on them.
     pub fn peak_bytes(&self) -> u64 {
-        self.peak.requested_bytes
+        self.peak.highest.requested_bytes
     }
 
     /// Returns the error of [`Self::peak_bytes`].
     pub fn peak_error(&self) -> Estimate {
-        self.peak.error
+        self.peak.highest.error
     }
 }
 

@@ -90,7 +90,7 @@ impl DeviceSummary {
             ));
         }
         if let Some(row) = self.peak.live.rows.first() {
-            let error = &row.errors.allocated_bytes;
+            let error = &row.allocated_error;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             let text = format!("the largest group at the peak, {bytes} ({share}), {}", describe_origin(row));
             hints.push((row.allocated_bytes as f64 / total, HintSubject::Peak, text));
@@ -114,7 +114,7 @@ impl DeviceSummary {
             let text = format!(
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
                 self.retained.bytes_error.as_bytes(self.retained.bytes),
-                largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
+                largest.allocated_error.as_bytes(largest.allocated_bytes),
                 describe_origin(largest)
             );
             // Retained memory is usually intended, so the hint is ranked by only half of its bytes.
@@ -145,7 +145,7 @@ fn describe_origin(row: &TopRow) -> String {
     let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
         // The bytes are those of the line, including all functions that it called.
-        let more = match (&owned.called, row.called_in_all) {
+        let more = match (&owned.called, row.called_in_all.unwrap_or_default()) {
             (Some(_), called @ 2..) => format!(", {} more", called - 1),
             _ => String::new(),
         };
@@ -252,7 +252,7 @@ impl DeviceSummary {
         for (place, folded) in folded_notes(self.folded_scopes, &self.folded).into_iter().enumerate() {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
-        if self.kind.is_host() && (self.held.estimated || self.peak.estimated) {
+        if self.kind.is_host() && (self.held.estimated || self.peak.highest.estimated) {
             let text = "small blocks were sampled: ± and < hold with 95 % confidence";
             line("", text.to_owned())?;
         }
@@ -359,7 +359,7 @@ impl DeviceSummary {
     }
 
     fn write_peak(&self, line: &mut WriteLine<'_>) -> fmt::Result {
-        let when = self.peak.format_when();
+        let when = self.peak.highest.format_when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
         // Without a trace, only the memory at the end is known.
         let peak = match self.recording_was_off {

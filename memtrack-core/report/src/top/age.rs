@@ -5,12 +5,10 @@
 //! would be allocated and freed in every step. If the oldest parts of a recording are missing, growth is not reported,
 //! because the halfway point may lie in them. Ages are reported even then.
 
-use super::TopRow;
 use memtrack_blocks::change::{Amount, Change};
-use memtrack_blocks::estimate::{Precision, Sum};
+use memtrack_blocks::estimate::{Estimate, Precision, Sum};
 use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_blocks::moment::Moment;
-use memtrack_model::answer::ErrorAnswer;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use serde::Serialize;
@@ -157,14 +155,14 @@ impl<'a> Span<'a> {
 
 /// The blocks from which the ages and growth of one row are computed.
 #[derive(Default)]
-pub(super) struct Trend {
+pub(super) struct TrendSums {
     /// The ticks of the blocks' allocations (`None` means before the trace), with the blocks' bytes.
     born: Vec<(Option<u64>, u64)>,
     added: (u64, Sum),
     freed: (u64, Sum),
 }
 
-impl Trend {
+impl TrendSums {
     /// Adds a block that is live at the given moment.
     pub(super) fn add_live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
         self.born.push((span.allocation_ticks(lifetime), lifetime.bytes));
@@ -212,44 +210,56 @@ fn add_lifetime((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
     sum.add(lifetime.size_bytes as f64, lifetime.blocks);
 }
 
-/// The ages and growth of a row at a given moment; null if they are unknown or all allocations are ranked.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+/// The age of a row's blocks, and the row's growth, at the moment [`TopOptions::at`](super::TopOptions::at).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct TrendAnswer {
-    /// The age of the row's oldest block at the given moment, in ns; null if it is unknown or only a lower bound is
-    /// known.
-    pub oldest_age_ns: Option<u64>,
-    /// A lower bound on the age of the row's oldest block at the given moment, in ns; null if unknown.
-    pub oldest_age_at_least_ns: Option<u64>,
-    /// The median age of the row's bytes at the given moment, in ns. At least half of the bytes are at least this old.
-    /// Null if it is unknown or only a lower bound is known.
-    pub median_age_ns: Option<u64>,
-    /// A lower bound on the median age of the row's bytes at the given moment, in ns; null if unknown.
-    pub median_age_at_least_ns: Option<u64>,
-    /// The row's bytes at the given moment minus its bytes halfway between the device's first event and that moment;
-    /// negative if the row shrank, and null if the growth is unknown.
-    pub growth_bytes: Option<i64>,
-    /// The margin of error of the growth; null if the growth is exact.
-    pub growth_bytes_error: Option<ErrorAnswer>,
+pub struct Trend {
+    /// The age of the row's blocks. `None` if there is no such moment, if no time passed between the device's first event and
+    /// that moment, or if no age is known.
+    pub age: Option<RowAge>,
+    /// The growth in bytes from halfway between the device's first event and that moment until that moment. `None` if there is
+    /// no such moment or if the memory that was live halfway is unknown.
+    pub growth: Option<RowGrowth>,
 }
 
-impl TrendAnswer {
-    /// Returns the ages and growth of a row.
-    pub fn of(row: &TopRow) -> Self {
+memtrack_model::serialize_as!(Trend => TrendForm: TrendForm::of);
+
+/// The ages and growth of a row at a given moment; null if they are unknown or all allocations are ranked.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct TrendForm {
+    /// The age of the row's oldest block at the given moment, in ns; null if it is unknown or only a lower bound is
+    /// known.
+    oldest_age_ns: Option<u64>,
+    /// A lower bound on the age of the row's oldest block at the given moment, in ns; null if unknown.
+    oldest_age_at_least_ns: Option<u64>,
+    /// The median age of the row's bytes at the given moment, in ns. At least half of the bytes are at least this old.
+    /// Null if it is unknown or only a lower bound is known.
+    median_age_ns: Option<u64>,
+    /// A lower bound on the median age of the row's bytes at the given moment, in ns; null if unknown.
+    median_age_at_least_ns: Option<u64>,
+    /// The row's bytes at the given moment minus its bytes halfway between the device's first event and that moment;
+    /// negative if the row shrank, and null if the growth is unknown.
+    growth_bytes: Option<i64>,
+    /// The margin of error of the growth; null if the growth is exact.
+    growth_bytes_error: Option<Estimate>,
+}
+
+impl TrendForm {
+    fn of(trend: &Trend) -> Self {
         let exact = |age: Option<Age>| match age {
             Some(Age::Exact(ns)) => Some(ns),
             _ => None,
         };
-        let (oldest, median) = (row.age.map(|age| age.oldest), row.age.and_then(|age| age.median));
-        let inexact = row.growth.filter(|growth| !growth.change.is_exact());
+        let (oldest, median) = (trend.age.map(|age| age.oldest), trend.age.and_then(|age| age.median));
+        let inexact = trend.growth.filter(|growth| !growth.change.is_exact());
         Self {
             oldest_age_ns: exact(oldest),
             oldest_age_at_least_ns: oldest.map(Age::ns),
             median_age_ns: exact(median),
             median_age_at_least_ns: median.map(Age::ns),
-            growth_bytes: row.growth.map(|growth| growth.bytes()),
-            growth_bytes_error: inexact.and_then(|growth| growth.change.estimate().answer()),
+            growth_bytes: trend.growth.map(|growth| growth.bytes()),
+            growth_bytes_error: inexact.map(|growth| growth.change.estimate()),
         }
     }
 }

@@ -128,13 +128,13 @@ fn random_program(seed: u64) -> Program {
     snapshot.sampling = Some(sampling);
     let options = TopOptions::new().limit(usize::MAX);
     let report = top(&snapshot, By::Operator, DeviceId::HOST, &options);
-    let errors: HashMap<_, _> = report.rows.iter().map(|row| (row.name.as_str(), row.errors)).collect();
+    let errors: HashMap<_, _> = report.rows.iter().map(|row| (row.name.as_str(), row)).collect();
     let mut program = Program { rows: Vec::new(), rows_below_limit: 0, missing_above_limit: 0 };
     for (row, truth) in truth.into_iter().enumerate() {
         let is_below = small_bytes[row] <= report.detection_limit_bytes;
         match errors.get(format!("row{row}").as_str()) {
             Some(errors) => {
-                let estimates = [errors.allocated_bytes, errors.live_at_peak_bytes, errors.count];
+                let estimates = [errors.allocated_error, errors.live_at_peak_error, errors.count_error];
                 program.rows.push((truth, estimates));
                 program.rows_below_limit += usize::from(is_below);
             }
@@ -188,7 +188,7 @@ fn fully_recorded_program_has_no_errors() {
         snapshot.events.push(&Event { ticks: address, address, size_bytes, device, action, ..Event::BLANK });
     }
     let report = top(&snapshot, By::Size, DeviceId::HOST, &TopOptions::default());
-    let exact = |row: &TopRow| row.errors.allocated_bytes.is_exact() && row.errors.count.is_exact();
+    let exact = |row: &TopRow| row.allocated_error.is_exact() && row.count_error.is_exact();
     assert!(report.rows.iter().all(|row| exact(row) && !row.estimated) && !report.totals.estimated);
     assert!(!report.to_text(None).contains(['~', '±', '<']), "{report}");
 }

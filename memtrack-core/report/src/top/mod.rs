@@ -18,7 +18,7 @@ mod fold;
 mod folded;
 pub(crate) mod frames;
 pub(super) mod groups;
-pub(super) mod json;
+mod json;
 pub(crate) mod rows;
 #[cfg(test)]
 mod sampled_peak;
@@ -26,22 +26,26 @@ pub(super) mod stacks;
 mod text;
 mod texts;
 
-pub use age::{Age, RowAge, RowGrowth, TrendAnswer};
+pub use age::{Age, RowAge, RowGrowth, Trend};
 pub(super) use folded::folded_notes;
-pub use json::{AttributionAnswer, PartAnswer, RankingAnswer, RowAnswer, TextAnswer, TotalsAnswer};
 pub(super) use rows::strip_types;
 pub(crate) use text::NOT_ENDED_NOTE;
 
 use memtrack_blocks::estimate::Estimate;
 use memtrack_blocks::moment::Moment;
 use memtrack_blocks::peak::Peak;
-use memtrack_frames::attribution::AttributedBytes;
 use memtrack_frames::framework_operators::Patterns;
-use memtrack_frames::ownership::{Rules, StackOwner};
+use memtrack_frames::ownership::{Explanation, Rules, StackOwner};
 use memtrack_model::Frame;
-use memtrack_model::event::{DeviceId, DeviceKind};
+#[cfg(feature = "schema")]
+use memtrack_model::answer::NameAnswer;
+use memtrack_model::answer::{
+    DeviceAnswer, FrameAnswer, serialize_as_name, serialize_only_name, serialize_unless_empty,
+};
+use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DeviceStatistics, Folded, Sampling, Snapshot};
 use memtrack_symbols::Symbolizer;
+use serde::Serialize;
 
 /// The key by which a ranking groups memory into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,6 +136,8 @@ impl By {
     }
 }
 
+memtrack_model::serialize_as!(By => &'static str: |by| by.name());
+
 /// Options for a ranking.
 ///
 /// ```
@@ -217,194 +223,245 @@ impl TopOptions {
 }
 
 /// A row in a ranking.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TopRow {
-    /// The operator, module path or phase; for a stack, the function that requested the memory.
+    /// The row's operator, module path, phase or other key; for a stack, the function that requested the memory.
+    #[serde(flatten, serialize_with = "serialize_as_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "NameAnswer"))]
     pub name: String,
-    /// Requested bytes; with [`TopOptions::at`], the bytes that were live at that moment.
+    /// The requested bytes of the row's blocks. In a ranking at a given moment, only blocks that were live then count.
+    #[serde(rename = "requested_bytes")]
     pub allocated_bytes: u64,
-    /// The row's part of the bytes that were live at the device's peak.
+    /// The margin of error of the row's requested bytes; null if they are exact. If the row depends on scopes alone, they are
+    /// the recorder's exact sums.
+    #[serde(rename = "requested_bytes_error")]
+    pub allocated_error: Estimate,
+    /// The row's part of the requested bytes that were live at the device's peak.
     pub live_at_peak_bytes: u64,
-    /// The number of blocks allocated.
+    /// The margin of error of the row's bytes that were live at the peak; null if they are exact.
+    #[serde(rename = "live_at_peak_bytes_error")]
+    pub live_at_peak_error: Estimate,
+    /// The number of the row's blocks. In a ranking at a given moment, only blocks that were live then count.
     pub count: u64,
-    /// The size in bytes of the largest block that was counted.
+    /// The margin of error of the number of blocks; null if it is exact.
+    pub count_error: Estimate,
+    /// The size in bytes of the largest block in the row.
     pub largest_bytes: u64,
     /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
-    /// Whether the bytes, count and share are estimates because they include sampled blocks. If the row depends on
-    /// scopes alone, its bytes and count are the recorder's exact sums.
+    /// Whether the row's requested bytes, count and share include sampled blocks.
     pub estimated: bool,
-    /// Whether the bytes live at the peak are an estimate.
+    /// Whether the row's bytes that were live at the peak include sampled blocks.
+    #[serde(rename = "live_at_peak_estimated")]
     pub live_estimated: bool,
-    /// The errors of the numbers.
-    pub errors: RowErrors,
-    /// The stack, innermost frame first, starting at the function that requested the memory; empty in rankings without
-    /// stacks.
+    /// The stack, innermost frame first, starting at the function that requested the memory; null in rankings without stacks.
+    #[serde(serialize_with = "serialize_unless_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<StackLine>>"))]
     pub stack: Vec<StackLine>,
-    /// The number of distinct stacks in the row. [`Self::stack`] is the first of them or, for a line, the first one
-    /// through the function that allocated most of the line's bytes. 0 in rankings without stacks.
+    /// The number of distinct stacks in the row, of which `stack` is the first or, for a line, the first one through the
+    /// function that allocated most of the line's bytes; null in rankings without stacks.
+    #[serde(serialize_with = "serialize_unless_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<usize>"))]
     pub stacks: usize,
     /// The row's line in the user's code, and the function that it called. In a ranking by line, this is the function
-    /// with most of the line's bytes, or no function if the line itself allocated most. Empty except in rankings by
-    /// line, stack and Python.
+    /// with most of the line's bytes, or no function if the line itself allocated most.
+    #[serde(flatten)]
     pub owned: StackOwner,
-    /// The functions that the line called, with their bytes, largest first, at most ten. Empty except in rankings by
-    /// line.
-    pub called: Vec<RowText>,
-    /// The total number of functions that the line called.
-    pub called_in_all: usize,
-    /// If the blocks were allocated before the trace started, at an unknown line, the line that freed them.
+    /// The line that freed the row's blocks, if they were allocated before the trace started, at an unknown line; null
+    /// otherwise.
     pub freed_at: Option<Frame>,
-    /// The age of the row's blocks at the moment [`TopOptions::at`]. `None` if there is no such moment, if no time
-    /// passed between the device's first event and that moment, or if no age is known.
-    pub age: Option<RowAge>,
-    /// The row's growth in bytes from halfway between the device's first event and the moment [`TopOptions::at`] until
-    /// that moment. `None` if there is no such moment or if the memory that was live halfway is unknown.
-    pub growth: Option<RowGrowth>,
-    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), largest first, at most ten. Only for
-    /// stacks at a given moment, and without memtrack's own texts.
+    /// The age of the row's blocks, and the row's growth, at a given moment.
+    #[serde(flatten)]
+    pub trend: Trend,
+    /// The functions that the row's line called, with their bytes, largest first, up to ten; null in rankings that are not by
+    /// line.
+    pub called: Option<Vec<CalledPart>>,
+    /// The total number of functions that the row's line called; null in rankings that are not by line.
+    pub called_in_all: Option<usize>,
+    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), largest first, up to ten; null if there are none.
+    /// Only for stacks at a given moment, and without memtrack's own texts.
+    #[serde(rename = "user_metadata", serialize_with = "serialize_unless_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<RowText>>"))]
     pub texts: Vec<RowText>,
-    /// The total number of the program's texts for the row's blocks, including any beyond the ten in [`Self::texts`].
+    /// The total number of the program's own texts for the row's blocks; null if there are none.
+    #[serde(rename = "user_metadata_in_all", serialize_with = "serialize_unless_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<usize>"))]
     pub texts_in_all: usize,
 }
 
-/// A part of a [`TopRow`]'s blocks: those with one of the program's texts, or those allocated below one function.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The part of a row's blocks that was allocated below one function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct RowText {
-    /// The program's text, or the function.
-    pub text: String,
-    /// The requested bytes of those blocks.
-    pub bytes: u64,
-    /// The number of those blocks.
-    pub blocks: u64,
+pub struct CalledPart {
+    /// The function's name; null if there is none.
+    #[serde(serialize_with = "serialize_only_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub name: String,
+    /// The requested bytes of the blocks allocated below the function; null if the row includes sampled blocks.
+    pub requested_bytes: Option<u64>,
+    /// The number of blocks allocated below the function; null if the row includes sampled blocks.
+    pub count: Option<u64>,
 }
 
-/// The errors of the numbers in a [`TopRow`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The part of a row's blocks to which the program attached the same text (PyTorch's `user_metadata`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct RowErrors {
-    /// The error of the allocated bytes.
-    pub allocated_bytes: Estimate,
-    /// The error of the bytes live at the peak.
-    pub live_at_peak_bytes: Estimate,
-    /// The error of the number of blocks.
-    pub count: Estimate,
+pub struct RowText {
+    /// The text that the program attached to the blocks.
+    pub text: String,
+    /// The requested bytes of the blocks with this text.
+    #[serde(rename = "requested_bytes")]
+    pub bytes: u64,
+    /// The number of blocks with this text.
+    #[serde(rename = "count")]
+    pub blocks: u64,
 }
 
 /// A function in a row's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackLine {
-    /// The return address; functions inlined into one another share it.
+    /// The return address; functions inlined into one another share it. 0 for PyTorch's files, which number their frames instead.
     pub address: u64,
     /// The function, with its file and line if they are known.
     pub frame: Frame,
 }
 
-/// Sums over all rows, including those beyond the limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+memtrack_model::serialize_as!(StackLine => FrameAnswer: |line| FrameAnswer::from(&line.frame).at(line.address));
+
+/// Sums over all rows of a ranking, including those beyond the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Totals {
     /// The requested bytes of all rows.
+    #[serde(rename = "requested_bytes")]
     pub allocated_bytes: u64,
-    /// The number of blocks allocated.
-    pub count: u64,
-    /// Whether the sums are estimates because they include sampled blocks or small blocks may be missing.
-    pub estimated: bool,
-    /// The error of the bytes.
+    /// The margin of error of the requested bytes of all rows; null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Estimate,
-    /// The error of the count.
+    /// The number of blocks in all rows.
+    pub count: u64,
+    /// The margin of error of the number of blocks in all rows; null if it is exact.
     pub count_error: Estimate,
+    /// Whether the sums include sampled blocks, or small blocks may be missing.
+    pub estimated: bool,
 }
 
 impl Totals {
     fn exact(allocated_bytes: u64, count: u64) -> Self {
         Self {
             allocated_bytes,
-            count,
-            estimated: false,
             bytes_error: Estimate::exact(allocated_bytes as f64),
+            count,
             count_error: Estimate::exact(count as f64),
+            estimated: false,
         }
     }
 }
 
-/// The ranking of one device.
-#[derive(Clone, Debug, PartialEq)]
+/// Requested bytes by the source of their operator's name.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Attribution {
+    /// Bytes allocated inside operator scopes.
+    #[serde(rename = "annotated_bytes")]
+    pub annotated: u64,
+    /// The margin of error of the bytes allocated inside operator scopes; null if they are exact.
+    #[serde(rename = "annotated_bytes_error")]
+    pub annotated_error: Estimate,
+    /// Bytes whose operator is named by a stack frame.
+    #[serde(rename = "named_from_stacks_bytes")]
+    pub named_from_stacks: u64,
+    /// The margin of error of the bytes whose operator is named by a stack frame; null if they are exact.
+    #[serde(rename = "named_from_stacks_bytes_error")]
+    pub named_from_stacks_error: Estimate,
+    /// Bytes whose operator is named by neither a scope nor the stack.
+    #[serde(rename = "unattributed_bytes")]
+    pub unattributed: u64,
+    /// The margin of error of the bytes whose operator is named by neither a scope nor the stack; null if they are
+    /// exact.
+    #[serde(rename = "unattributed_bytes_error")]
+    pub unattributed_error: Estimate,
+}
+
+/// The ranking of one device's memory, as `memtrack top --json` prints it: bytes are requested bytes, shares are from 0 to 1, and
+/// unknown numbers are null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TopReport {
-    /// The device's ordinal in reports.
-    pub device: u16,
-    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub device_name: String,
-    /// The kind of the memory.
-    pub kind: DeviceKind,
-    /// The key by which memory is grouped into rows.
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The key by which memory is grouped into rows, named as for `--by`.
     pub by: By,
-    /// The moment at which live blocks are counted; `None` if all allocations are counted.
+    /// The moment at which live blocks are counted; null if all allocations are counted.
     pub at: Option<Moment>,
-    /// The time from which growth is measured, which is halfway between the device's first event and [`Self::at`], in
-    /// seconds since [`Peak::since`]; `None` if rows have no growth.
+    /// The time from which growth is measured, in seconds since the same origin as the peak's. It is halfway between
+    /// the device's first event and the moment `at`. Null if rows have no growth.
     pub growth_since_seconds: Option<f64>,
     /// The reason why allocations have no stacks, with the option that would record them.
+    #[serde(skip)]
     pub missing_stacks: Option<String>,
     /// Whether the file lacks times, so that no ages are known.
+    #[serde(skip)]
     pub lacks_times: bool,
-    /// The first rows, sorted by requested bytes in descending order. Rows with equal bytes are sorted by their live
-    /// bytes at the peak, then by name.
+    /// The rows with the most requested bytes, largest first. Rows with equal bytes are sorted by their live bytes at the peak,
+    /// then by name.
     pub rows: Vec<TopRow>,
     /// The total number of rows, including those beyond the limit.
     pub rows_in_all: usize,
-    /// Sums over all rows.
+    /// Sums over all rows, including those beyond the limit.
     pub totals: Totals,
     /// Whether any of the numbers is based on samples or small blocks may be missing.
+    #[serde(skip)]
     pub estimated: bool,
     /// Whether the recording is complete. If not, the numbers for all allocations, for the end and for the peak are
     /// lower bounds.
     pub complete: bool,
     /// The bytes and the number of allocated blocks that were not recorded individually but are represented by samples;
     /// both numbers are exact. `None` if the recorder did not count these blocks.
+    #[serde(skip)]
     pub sampled: Option<(u64, u64)>,
     /// Whether the sums of scopes are the recorder's own, which are exact for the whole session, including dropped
     /// events. If so, the totals, the annotated bytes and the rows that depend on scopes alone are exact.
     pub exact_scopes: bool,
-    /// When the sums of scopes were taken, in seconds since the start, if the program exited without finishing its
-    /// recording; `None` if the recording was finished or there are no such sums.
+    /// The time at which the recorder's sums of scopes were taken, in seconds since the start; null unless the program
+    /// exited without finishing its recording.
     pub sums_at_seconds: Option<f64>,
-    /// The number of entries into scopes that did not fit in the recorder's tables
-    /// ([`ScopeSums::folded`](memtrack_model::snapshot::ScopeSums::folded)).
+    /// The number of entries into scopes that did not fit in the recorder's tables.
     pub folded_scopes: u64,
     /// Counts of everything else that did not fit in the recorder's tables.
     pub folded: Folded,
     /// Bytes by the source of their operator's name.
-    pub attribution: AttributedBytes,
-    /// The errors of [`Self::attribution`], in the order annotated, named from stacks, unattributed.
-    pub attribution_errors: [Estimate; 3],
-    /// The peak of the device's live bytes.
+    pub attribution: Attribution,
+    /// The moment when the most bytes were live on the device.
     pub peak: Peak,
-    /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
-    pub peak_phase_and_operator: Option<(String, String)>,
-    /// Whether the addresses in stacks are the program's; PyTorch's files number their frames instead.
-    pub has_addresses: bool,
     /// The recorder's counts for the device, including dropped events; they are exact if
     /// [`counted`](DeviceStatistics::counted) is set.
+    #[serde(flatten, serialize_with = "json::serialize_counts")]
+    #[cfg_attr(feature = "schema", schemars(with = "json::Counts"))]
     pub statistics: DeviceStatistics,
-    /// The size in bytes below which host blocks were sampled; 0 if none were.
+    /// The size in bytes below which blocks were sampled; 0 if none were.
     pub sample_threshold_bytes: u64,
-    /// The mean number of bytes between samples, if that mean was constant throughout the recording; 0 if it was
-    /// adjusted.
+    /// The mean number of bytes between two samples; 0 if it was adjusted during the recording.
     pub sample_mean_bytes: u64,
     /// The number of bytes that were added to the size of each small block when samples were selected.
     pub sample_block_bytes: u64,
     /// The share of the threads' CPU time that recording was allowed to use; 0 if there was no such budget.
     pub budget: f64,
-    /// How the host's small blocks were sampled, if known.
+    /// The way in which small blocks were sampled; null if unknown.
     pub sampling: Option<Sampling>,
-    /// Rows with fewer bytes than this in small blocks may have no sample and so be missing (with 5 % probability); 0
-    /// if every block was recorded.
+    /// Because small blocks are sampled, a row with less than this many bytes in small blocks has a chance of at least
+    /// 5 % of having no sample at all and so being missing; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
+    /// The rules that determined the lines of the first rows; null without `--explain`. [`top`] does not look for them.
+    pub explained: Option<Vec<Explanation>>,
 }
 
 /// Ranks the memory that was allocated on `device`, using names from the binaries at their recorded paths. To use

@@ -1,13 +1,13 @@
 //! Computes a ranking. Every lifetime on the device goes into the row for its scope and stack, and every distinct pair
 //! of scope and stack is named only once.
 
-use super::age::{Span, Trend};
+use super::age::{Span, TrendSums};
 use super::exact::ExactSums;
 use super::fold::Fold;
 use super::groups::{self, Groups, MAX_TEXT_CHARS};
 use super::stacks::{Trimmer, requester, stack_lines};
 use super::texts::Texts;
-use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
+use super::{Attribution, By, CalledPart, RowText, StackLine, TopOptions, TopReport, TopRow, Totals, Trend};
 use memtrack_blocks::estimate::{Estimate, KnownTotal, Precision, Sum};
 use memtrack_blocks::frees::Frees;
 use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes, not_recorded_individually};
@@ -20,6 +20,7 @@ use memtrack_frames::attribution::{NO_STACK, OLDER_MEMORY};
 use memtrack_frames::language::is_script;
 use memtrack_frames::ownership::{ForwardLines, Owners, StackOwner, qualified_path, short};
 use memtrack_frames::trim::is_internal;
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
 use memtrack_model::paths::{split_file_name, with_slashes};
 use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
@@ -78,7 +79,7 @@ struct Sums {
     /// Whether the row includes blocks that are older than the trace, so that more bytes may be live than were
     /// allocated.
     has_older: bool,
-    trend: Trend,
+    trend: TrendSums,
 }
 
 /// Sums over all rows, if they are known independently of the samples.
@@ -500,36 +501,31 @@ impl<'a> Sorter<'a> {
                 0 => 0.0,
                 all => (row_bytes as f64 / all as f64).min(1.0),
             };
+            let known = |number: u64| (!sums.estimated).then_some(number);
+            let part = |&(number, bytes, blocks): &(u32, u64, u64)| CalledPart {
+                name: short(&functions[number as usize]),
+                requested_bytes: known(bytes),
+                count: known(blocks),
+            };
             let row = TopRow {
                 name,
                 allocated_bytes: row_bytes,
+                allocated_error: bytes.with_completeness(!known_totals.lacks_end),
                 live_at_peak_bytes: live_bytes,
+                live_at_peak_error: live,
                 count: known_totals.blocks.rounded(&sums.count, sums.blocks.round() as u64),
+                count_error: count.with_completeness(!known_totals.lacks_end),
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
                 live_estimated: sums.live_estimated,
-                errors: RowErrors {
-                    allocated_bytes: bytes.with_completeness(!known_totals.lacks_end),
-                    live_at_peak_bytes: live,
-                    count: count.with_completeness(!known_totals.lacks_end),
-                },
+                stacks: if stack.is_empty() { 0 } else { sums.stacks.len() },
                 stack,
-                stacks: sums.stacks.len(),
                 owned,
-                called: called
-                    .iter()
-                    .take(MAX_TEXTS)
-                    .map(|&(number, bytes, blocks)| RowText {
-                        text: short(&functions[number as usize]),
-                        bytes,
-                        blocks,
-                    })
-                    .collect(),
-                called_in_all: called.len(),
+                called: (by == By::Line).then(|| called.iter().take(MAX_TEXTS).map(part).collect()),
+                called_in_all: (by == By::Line).then_some(called.len()),
                 freed_at,
-                age,
-                growth: span.and_then(|span| sums.trend.growth(span, precision)),
+                trend: Trend { age, growth: span.and_then(|span| sums.trend.growth(span, precision)) },
                 texts: largest_texts(snapshot, &sums.texts),
                 texts_in_all: sums.texts.len(),
             };
@@ -549,13 +545,13 @@ pub(super) fn rank(
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
-    let peak = Peak::of(snapshot, device, &lifetimes);
+    let mut peak = Peak::of(snapshot, device, &lifetimes);
     let mut attributor = Attributor::new(snapshot, &options.patterns);
-    let peak_phase_and_operator = peak.row.map(|row| {
+    if let Some(row) = peak.row {
         let event = snapshot.events.get(row);
-        let (operator, _) = attributor.operator(event.scope, event.stack, symbols);
-        (phase_name(attributor.phase(event.scope, event.stack, symbols)), operator)
-    });
+        peak.operator = Some(attributor.operator(event.scope, event.stack, symbols).0);
+        peak.phase = Some(phase_name(attributor.phase(event.scope, event.stack, symbols)));
+    }
     let exact = match options.at {
         None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
         Some(_) => None,
@@ -701,7 +697,7 @@ pub(super) fn rank(
         None if options.at.is_some() => KnownTotal::of(most_live, &all_attributed),
         None => KnownTotal::UNKNOWN,
     };
-    let attribution_errors = [0, 1, 2].map(|source| {
+    let [annotated_error, named_from_stacks_error, unattributed_error] = [0, 1, 2].map(|source| {
         let is_exact = exact.is_some() && source == Source::Annotated as usize;
         let sum = &attributed[source];
         let error = if is_exact {
@@ -719,6 +715,10 @@ pub(super) fn rank(
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &known_totals, span.as_ref());
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
+    if snapshot.pytorch.is_some() {
+        // PyTorch's files have no addresses. These numbers only made the order deterministic.
+        rows.iter_mut().flat_map(|row| &mut row.stack).for_each(|line| line.address = 0);
+    }
     let mut owners = Owners::new(&options.rules).with_forward_lines(forwards);
     for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
@@ -726,9 +726,7 @@ pub(super) fn rank(
     let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
     let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
     TopReport {
-        device: snapshot.ordinal(device),
-        device_name: snapshot.device_name(device),
-        kind: snapshot.device_kind(device),
+        device: DeviceAnswer::of(snapshot, device),
         by,
         at: options.at,
         missing_stacks: missing_stacks(snapshot, device).filter(|_| !options.for_matching),
@@ -744,11 +742,15 @@ pub(super) fn rank(
         sums_at_seconds,
         folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
         folded: snapshot.folded,
-        attribution,
-        attribution_errors,
+        attribution: Attribution {
+            annotated: attribution.annotated,
+            annotated_error,
+            named_from_stacks: attribution.named_from_stacks,
+            named_from_stacks_error,
+            unattributed: attribution.unattributed,
+            unattributed_error,
+        },
         peak,
-        peak_phase_and_operator,
-        has_addresses: snapshot.pytorch.is_none(),
         statistics,
         sample_threshold_bytes: if estimated { snapshot.meta.sample_threshold_bytes } else { 0 },
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
@@ -756,6 +758,7 @@ pub(super) fn rank(
         budget: snapshot.meta.budget,
         sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
         detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
+        explained: None,
     }
 }
 

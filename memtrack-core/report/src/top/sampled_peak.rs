@@ -148,7 +148,7 @@ fn intervals_at_peak_contain_true_value_with_95_percent_confidence() {
         let options = TopOptions::new().limit(usize::MAX);
         for row in top(&snapshot, By::Operator, HOST, &options).rows {
             let number: usize = row.name.trim_start_matches("row").parse().unwrap();
-            let error = row.errors.live_at_peak_bytes;
+            let error = row.live_at_peak_error;
             let truth = truth[number] as f64;
             all += 1;
             within += usize::from(truth >= error.low.floor() && truth <= error.high.ceil());

@@ -7,7 +7,6 @@ use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, shorten_func
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_blocks::estimate::Estimate;
 use memtrack_blocks::moment::Moment;
-use memtrack_frames::attribution::Source;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
@@ -52,16 +51,15 @@ impl Column {
     }
 
     fn format_cell(self, row: &TopRow) -> String {
-        let errors = &row.errors;
         let age = |age: Option<Age>| age.map_or("—".to_owned(), Age::text);
         match self {
-            Self::Bytes => errors.allocated_bytes.as_bytes(row.allocated_bytes),
-            Self::Share => errors.allocated_bytes.as_share(row.share),
-            Self::LiveAtPeak => errors.live_at_peak_bytes.as_bytes(row.live_at_peak_bytes),
-            Self::Growth => row.growth.map_or("—".to_owned(), |growth| growth.text()),
-            Self::Oldest => age(row.age.map(|age| age.oldest)),
-            Self::MedianAge => age(row.age.and_then(|age| age.median)),
-            Self::Count => errors.count.as_count(row.count),
+            Self::Bytes => row.allocated_error.as_bytes(row.allocated_bytes),
+            Self::Share => row.allocated_error.as_share(row.share),
+            Self::LiveAtPeak => row.live_at_peak_error.as_bytes(row.live_at_peak_bytes),
+            Self::Growth => row.trend.growth.map_or("—".to_owned(), |growth| growth.text()),
+            Self::Oldest => age(row.trend.age.map(|age| age.oldest)),
+            Self::MedianAge => age(row.trend.age.and_then(|age| age.median)),
+            Self::Count => row.count_error.as_count(row.count),
             Self::Largest => human_bytes(row.largest_bytes),
         }
     }
@@ -146,7 +144,7 @@ impl TopReport {
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
         format!(
             "Top {plural} of {}{when}: {} of {}\n\n",
-            self.device_name,
+            self.device.name,
             self.rows.len(),
             human_count(self.rows_in_all as u64)
         )
@@ -175,7 +173,7 @@ impl TopReport {
     }
 
     fn has_ages(&self) -> bool {
-        self.rows.iter().any(|row| row.age.is_some())
+        self.rows.iter().any(|row| row.trend.age.is_some())
     }
 
     fn format_table(&self, columns: &[Column], frames: usize, name_width: usize) -> String {
@@ -216,12 +214,10 @@ impl TopReport {
 
     fn push_footer(&self, text: &mut String) {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", self.peak.format_line(self.peak_phase_and_operator.as_ref()));
+        let _ = writeln!(text, "{}", self.peak.format_line());
         let total = self.totals.allocated_bytes;
-        let errors = &self.attribution_errors;
-        let part = |bytes: u64, source: Source| {
+        let part = |bytes: u64, error: &Estimate| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
-            let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
                 // No block with this source of names was recorded, so their share is unknown too.
                 return error.as_bytes(bytes);
@@ -274,9 +270,9 @@ impl TopReport {
             let _ = writeln!(
                 text,
                 "Attributed: annotated {}, named from stacks {}, unattributed {}",
-                part(self.attribution.annotated, Source::Annotated),
-                part(self.attribution.named_from_stacks, Source::NamedFromStack),
-                part(self.attribution.unattributed, Source::Unattributed),
+                part(self.attribution.annotated, &self.attribution.annotated_error),
+                part(self.attribution.named_from_stacks, &self.attribution.named_from_stacks_error),
+                part(self.attribution.unattributed, &self.attribution.unattributed_error),
             );
         }
         if self.statistics.dropped > 0 {
@@ -389,12 +385,17 @@ fn format_name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl I
 /// `room` characters. If they do not fit, the called function is shortened.
 fn format_line_name(row: &TopRow, room: usize) -> String {
     const MIN_CALL_CHARS: usize = 8;
-    let more = match row.called_in_all {
+    let more = match row.called_in_all.unwrap_or_default() {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
     };
     // This is empty if the line itself allocates more bytes than any function that it calls.
-    let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
+    let called = row
+        .owned
+        .called
+        .as_ref()
+        .and(row.called.iter().flatten().next())
+        .map_or("", |called| &called.name[..]);
     let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
     match (called, left.checked_sub(more.len())) {
         ("", _) => shorten_function(&row.name, room),

@@ -4,6 +4,7 @@
 use super::peak::PeakLabel;
 use super::{Figure, FigureError, palette, render_svg};
 use crate::TrackerStats;
+use memtrack_model::escape::escape_line;
 use std::fmt::Write;
 
 /// The maximum number of operators in the table.
@@ -32,7 +33,10 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     );
     if let Some(peak) = PeakLabel::of(stats) {
         let peak = peak.format_long();
-        push_line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape(&peak[1..])));
+        push_line(
+            &mut page,
+            format_args!("<p><strong>P{}.</strong></p>", escape_line(&peak[1..], usize::MAX)),
+        );
     }
     for figure in Figure::EACH {
         let svg = render_svg(stats, figure)?;
@@ -67,7 +71,7 @@ fn push_table(page: &mut String, stats: &TrackerStats) {
         ),
     );
     for growth in &summary.operators {
-        let name = escape(&growth.operator);
+        let name = escape_line(&growth.operator, usize::MAX);
         push_line(page, format_args!("<tr><td>{name}</td><td>{:.4}</td></tr>", growth.growth_mib));
     }
     page.push_str("</tbody>\n</table></div>\n");
@@ -76,22 +80,6 @@ fn push_table(page: &mut String, stats: &TrackerStats) {
 /// Appends a line. Writing to a `String` cannot fail.
 fn push_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(page, "{text}");
-}
-
-/// Escapes text for HTML.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            control if control.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
-            plain => escaped.push(plain),
-        }
-    }
-    escaped
 }
 
 const HTML_HEAD: &str = r#"<!DOCTYPE html>

@@ -164,22 +164,22 @@ pub fn statistics() {
     ];
     let tracked = of_driver(0).live_bytes as u64;
     let (memory, pool) = (mem_get_info(0).expect("memory"), pool_statistics(0).expect("a pool"));
-    assert_eq!(pool.used.current_bytes, tracked, "these sizes are multiples of the pool's rounding");
-    assert_eq!(memory.used_bytes(), pool.reserved.current_bytes, "nothing else uses memory");
+    assert_eq!(pool.used_bytes, tracked, "these sizes are multiples of the pool's rounding");
+    assert_eq!(memory.used_bytes(), pool.reserved_bytes, "nothing else uses memory");
     assert_eq!(memory.untracked_bytes(tracked), pool.cached_bytes());
     drop(buffers);
     let after = pool_statistics(0).expect("a pool");
-    assert_eq!((after.used.current_bytes, after.used.peak_bytes), (0, 12 << 20));
+    assert_eq!((after.used_bytes, after.used_peak_bytes), (0, 12 << 20));
     stream.synchronize().expect("a stream");
     assert_eq!(
-        (mem_get_info(0).expect("memory"), pool_statistics(0).expect("a pool").reserved.current_bytes),
+        (mem_get_info(0).expect("memory"), pool_statistics(0).expect("a pool").reserved_bytes),
         (before.0, 0)
     );
     reset_pool_peaks(0).expect("pools");
-    assert_eq!(pool_statistics(0).expect("a pool").used.peak_bytes, 0);
+    assert_eq!(pool_statistics(0).expect("a pool").used_peak_bytes, 0);
     // Called on a thread without a context.
     let elsewhere = std::thread::spawn(|| mem_get_info(1)).join().expect("no panic");
-    let cached = pool_statistics(1).expect("a pool").reserved.current_bytes;
+    let cached = pool_statistics(1).expect("a pool").reserved_bytes;
     assert_eq!(elsewhere.map(|memory| memory.used_bytes()), Ok(cached));
     compare("statistics");
 }

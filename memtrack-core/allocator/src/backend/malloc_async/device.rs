@@ -1,9 +1,10 @@
 //! A device's default pool in the driver: allocations, frees and statistics.
 #![allow(unsafe_code)]
 
-use super::calls::{get_attribute, set_attribute, stream_handle, wait_on};
-use crate::memory::cuda_context::{Context, call_error, check, is_invalid_stream, with_context};
-use crate::memory::device_memory::DeviceError;
+use crate::memory::DeviceError;
+use crate::memory::cuda_context::{
+    Context, call_error, check, current_memory_info, is_invalid_stream, with_context,
+};
 use crate::settings::sizes::format_size;
 use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemoryError};
 use cudarc::driver::result;
@@ -251,11 +252,7 @@ impl Device {
     }
 
     pub(super) fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
-        self.with_context(|| {
-            let (free, total) =
-                result::mem_get_info().map_err(|error| call_error("cuMemGetInfo", error.0))?;
-            Ok(MemoryInfo::new(free as u64, total as u64))
-        })
+        self.with_context(current_memory_info)
     }
 
     pub(super) fn statistics(&self) -> Result<DeviceStats, DeviceError> {
@@ -296,4 +293,46 @@ impl Drop for Device {
             check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(freeing_stream) })
         });
     }
+}
+
+/// Returns the driver's handle for a stream.
+fn stream_handle(stream: StreamId) -> sys::CUstream {
+    stream.0 as sys::CUstream
+}
+
+/// Makes future work on `later` wait for the work queued on `earlier`.
+fn wait_on(later: StreamId, earlier: StreamId) -> Result<(), DeviceError> {
+    let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+    let event = result::event::create(flags).map_err(|error| call_error("cuEventCreate", error.0))?;
+    // SAFETY: the event was created above, and the client guarantees that the streams are alive; the driver keeps a
+    // destroyed event for as long as a stream waits for it.
+    unsafe {
+        let recorded = sys::cuEventRecord(event, stream_handle(earlier));
+        let recorded = if is_invalid_stream(recorded) {
+            // Work queued on a destroyed stream continues, but the event cannot be recorded there, so wait for the
+            // whole device.
+            check("cuCtxSynchronize", sys::cuCtxSynchronize())
+        } else {
+            check("cuEventRecord", recorded)
+        };
+        let waits = recorded.and_then(|()| {
+            check("cuStreamWaitEvent", sys::cuStreamWaitEvent(stream_handle(later), event, 0))
+        });
+        check("cuEventDestroy", sys::cuEventDestroy_v2(event)).and(waits)
+    }
+}
+
+fn get_attribute(pool: sys::CUmemoryPool, attribute: Attribute) -> Result<i64, DeviceError> {
+    let mut bytes = 0u64;
+    // SAFETY: the pool is a device's default pool, and the requested attributes are 64-bit numbers.
+    let done = unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) };
+    done.map(|()| bytes as i64).map_err(|error| call_error("cuMemPoolGetAttribute", error.0))
+}
+
+fn set_attribute(pool: sys::CUmemoryPool, attribute: Attribute, value: u64) -> Result<(), DeviceError> {
+    let mut value = value;
+    // SAFETY: the pool is a device's default pool; an attribute has 32 or 64 bits, and the low half of the value comes
+    // first.
+    let done = unsafe { result::mem_pool::set_attribute(pool, attribute, (&raw mut value).cast()) };
+    done.map_err(|error| call_error("cuMemPoolSetAttribute", error.0))
 }

@@ -1,13 +1,12 @@
 //! The `cudaMallocAsync` backend: memory from the driver's stream-ordered pool, which does its own caching. The
 //! statistics are the driver's, for its default pool; they do not cover individual blocks.
 
-mod calls;
 mod device;
 
 use super::{Backend, OomObserver, check_fraction, unsupported_error};
 use crate::memory::cuda_context::device_count;
+use crate::recorder;
 use crate::settings::sizes::REQUEST_LIMIT;
-use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
 use device::{Device, REQUIRED_FUNCTIONS, UNKNOWN_POINTER_MESSAGE};
 use memtrack_model::event::{Action, DeviceId, StreamId};
@@ -77,7 +76,7 @@ impl Backend for CudaMallocAsync {
         drop(locked);
         match &allocated {
             Ok(address) => report(Action::Alloc, device, stream, *address, size),
-            Err(AllocatorError::OutOfMemory(error)) => caller::report_oom(error),
+            Err(AllocatorError::OutOfMemory(error)) => recorder::report_oom(error),
             Err(_) => {}
         }
         allocated
@@ -159,5 +158,5 @@ fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size
     if memtrack_cuda::hook_is_in_place() {
         return;
     }
-    caller::report(action, device, stream, address, size);
+    recorder::report(action, device, stream, address, size);
 }

@@ -10,7 +10,6 @@ mod describe;
 mod garbage;
 mod select;
 mod table;
-mod weak;
 
 use super::{handles, switch};
 use crate::graph::{Graph, UnexplainedHandles};
@@ -128,7 +127,7 @@ impl Scan {
         let mut confirmed = confirm::confirm(&mut table);
         remarks.append(&mut confirmed.remarks);
         let unreachable = garbage::find_unreachable(&table);
-        let weak_outside = weak::count_outside_weak_pointers(&table, &confirmed);
+        let weak_outside = confirm::count_outside_weak_pointers(&table, &confirmed);
         let forgotten = handles::find_forgotten(&table.handles, begin_ticks, self.all_handles, |address| {
             table.place_of(address).filter(|&place| table.has(place, HELD))
         });

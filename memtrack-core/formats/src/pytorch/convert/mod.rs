@@ -14,10 +14,7 @@ mod segments;
 pub(crate) mod tests;
 
 use super::samples::{self, SampleTexts};
-use super::{
-    ExactValue, Key, Part, PyTorch, Records, Shape, counts, driver_readings, known, scope_sums, scopes,
-    settings,
-};
+use super::{ExactValue, Key, Part, PyTorch, Records, Shape, counts, known, scopes, settings};
 pub use builder::Builder;
 use memtrack_model::NameFrames;
 use memtrack_model::ScopeStep;
@@ -251,7 +248,7 @@ impl<'a> Converter<'a> {
             ..*reading
         };
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
-        let driver = driver_readings::readings_to_value(&driver, strings);
+        let driver = counts::readings_to_value(&driver, strings);
         let known = counts::counts_to_values(self.from, &self.to, &self.pytorch, strings);
         let parts = [
             ("scopes", scopes),
@@ -274,7 +271,7 @@ impl<'a> Converter<'a> {
             )
         };
         let rows: Vec<_> = sums.rows.iter().map(row).collect();
-        Some(scope_sums::sums_to_value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
+        Some(scopes::sums_to_value(from.clock.time_ns(sums.ticks) / 1000, sums.folded, rows.into_iter()))
     }
 
     fn finish(self) -> PytorchSnapshot {
@@ -309,7 +306,7 @@ impl<'a> Converter<'a> {
         self.to.pytorch = Some(Box::new(self.pytorch));
         samples::restore(&mut self.to);
         scopes::restore(&mut self.to);
-        driver_readings::restore(&mut self.to);
+        counts::restore_readings(&mut self.to);
         self.to
     }
 }

@@ -2,9 +2,9 @@
 //! correctly.
 
 use crate::LoadError;
-use crate::pytorch::read::fold::rows::TableBuilder;
-use crate::pytorch::read::machine::core::Machine;
-use crate::pytorch::read::machine::watch::CostMonitor;
+use crate::pytorch::read::cost::CostMonitor;
+use crate::pytorch::read::machine::Machine;
+use crate::pytorch::read::tables::TableBuilder;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 
@@ -133,7 +133,7 @@ fn one_stencil_reads_all_events_with_same_encoding() {
         let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
         let mut machine = Machine::new(CostMonitor::new(u64::MAX, &count, &mut quiet), builder);
         machine.run(&mut crate::pickle::source::Source::new(&pickle[..])).unwrap();
-        assert_eq!((machine.stencils.known.len(), machine.stencils.misses), (1, 0));
+        assert_eq!((machine.fast.known.len(), machine.fast.misses), (1, 0));
         let events = if skips_events { 0..0 } else { 0..9 };
         assert!(machine.builder.events.address.iter().copied().eq(events));
     }

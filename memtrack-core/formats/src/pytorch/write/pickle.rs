@@ -3,7 +3,7 @@
 //! instructions that pytorch.org/memory_viz supports.
 
 use super::{Container, SharedId, Sink};
-use crate::pickle::emitter::Emitter;
+use crate::pickle::Emitter;
 use crate::pickle::opcode as op;
 use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
