@@ -33,6 +33,7 @@ mod schema;
 mod segment_plot;
 mod segments;
 mod simulate;
+mod sizes;
 mod stats;
 mod summary;
 mod timeline;
@@ -78,6 +79,7 @@ verbs! {
     Segments(segments::SegmentsArgs), ANSWER;
     SegmentPlot(segment_plot::SegmentPlotArgs), ANSWER;
     Simulate(simulate::SimulateArgs), ANSWER;
+    Sizes(sizes::SizesArgs), ANSWER;
     Stats(stats::StatsArgs), ANSWER;
     Summary(summary::SummaryArgs), ANSWER;
     Timeline(timeline::TimelineArgs), ANSWER;

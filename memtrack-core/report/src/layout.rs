@@ -1,6 +1,7 @@
 //! Limits on the stacks and names shown in textual reports. C++ function names can fill pages, so if a name does not
 //! fit, the parameters are omitted first, then the template arguments, and finally the middle of the name.
 
+use comfy_table::{ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{self, shorten_middle};
 
 /// The maximum width of a report's text, and the number of frames to show per stack.
@@ -54,6 +55,15 @@ impl From<Option<usize>> for Layout {
     fn from(width: Option<usize>) -> Self {
         Self { width, ..Self::default() }
     }
+}
+
+/// Creates a table with the style of all reports: no frame, and a line below the header.
+pub fn new_table() -> Table {
+    let mut table = Table::new();
+    let style =
+        TableStyle::new().header_lines(ContentLineStyle::none()).content_lines(ContentLineStyle::none());
+    table.load_style(style.header_separator(LineStyle::none().fill('─')));
+    table
 }
 
 /// The width at which text is no longer wrapped. Output this wide might be written to a file, in which lines should not

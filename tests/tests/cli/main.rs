@@ -56,6 +56,7 @@ mod run_together;
 mod run_unhooked;
 mod schema;
 mod simulate;
+mod sizes;
 mod top;
 mod viz;
 

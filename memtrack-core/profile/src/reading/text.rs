@@ -2,8 +2,9 @@
 
 use super::totals::{CategoryReading, MomentReading, RuleRow, UnclassifiedRow};
 use crate::Category;
-use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment, Table};
 use memtrack_model::units::{capitalised, human_share, printable};
+use memtrack_report::layout::new_table;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -134,13 +135,7 @@ fn right_aligned(text: String) -> Cell {
 }
 
 fn table(words: &[&str], numbers: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(
-        TableStyle::new()
-            .header_lines(ContentLineStyle::none())
-            .header_separator(LineStyle::none().fill('─'))
-            .content_lines(ContentLineStyle::none()),
-    );
+    let mut table = new_table();
     let words = words.iter().map(|word| Cell::new(*word));
     table.set_header(words.chain(numbers.iter().map(|number| right_aligned((*number).to_owned()))));
     table

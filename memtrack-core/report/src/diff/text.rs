@@ -1,9 +1,9 @@
 //! A diff as text: the summary first, then the groups that differ.
 
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
-use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, shorten_function, wrap};
+use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, new_table, shorten_function, wrap};
 use crate::top::frames::{format_frames, shown_frames};
-use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment};
 use memtrack_blocks::change::Kind;
 use memtrack_blocks::change::{Amount, Change};
 use memtrack_frames::ownership::short;
@@ -194,13 +194,7 @@ impl DeviceDiff {
     }
 
     fn format_table_of(&self, by: DiffBy, columns: &[Column], frames: usize, room: usize) -> String {
-        let mut table = Table::new();
-        table.load_style(
-            TableStyle::new()
-                .header_lines(ContentLineStyle::none())
-                .header_separator(LineStyle::none().fill('─'))
-                .content_lines(ContentLineStyle::none()),
-        );
+        let mut table = new_table();
         let title = match by {
             DiffBy::Line => "Line",
             DiffBy::Operator => "Operator",

@@ -1,8 +1,8 @@
 //! The processes of a run as text: a table of the large processes, a line about the others, and the total of all processes.
 
 use super::{DeviceMemory, Process, Processes};
-use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, wrap};
-use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, new_table, wrap};
+use comfy_table::{Cell, CellAlignment};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::ProcessEnd;
 use memtrack_model::units::{capitalised, human_bytes, human_share, printable, shorten_middle};
@@ -83,13 +83,7 @@ impl Processes {
 
     fn format_table(&self, shown: &[u32], width: Option<usize>) -> String {
         let devices: Vec<&DeviceMemory> = self.together.iter().collect();
-        let mut table = Table::new();
-        table.load_style(
-            TableStyle::new()
-                .header_lines(ContentLineStyle::none())
-                .header_separator(LineStyle::none().fill('─'))
-                .content_lines(ContentLineStyle::none()),
-        );
+        let mut table = new_table();
         let mut headings = vec!["  Process".to_owned()];
         headings.extend(devices.iter().map(|device| format!("Peak of {}", device.name)));
         headings.extend(["Share", "Allocated", "Time", "End"].map(str::to_owned));

@@ -7,8 +7,8 @@ use super::job::format_names;
 use super::memory::{Measure, Outlier, RanksMemory};
 use super::skew::{Skew, StepSkew};
 use super::why::Difference;
-use crate::layout::{Layout, MIN_NAME_CHARS, wrap};
-use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use crate::layout::{Layout, MIN_NAME_CHARS, new_table, wrap};
+use comfy_table::{Cell, CellAlignment};
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
@@ -383,13 +383,7 @@ impl Ranks {
         columns: &[Column],
         name_width: usize,
     ) -> String {
-        let mut table = Table::new();
-        table.load_style(
-            TableStyle::new()
-                .header_lines(ContentLineStyle::none())
-                .header_separator(LineStyle::none().fill('─'))
-                .content_lines(ContentLineStyle::none()),
-        );
+        let mut table = new_table();
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         let heads = columns.iter().map(|column| right(column.heading().into()));
         table.set_header(std::iter::once(Cell::new("Rank")).chain(heads));

@@ -3,8 +3,8 @@
 use super::folded::folded_notes;
 use super::frames::format_frames;
 use super::{Age, By, TopReport, TopRow};
-use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, shorten_function, wrap};
-use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, new_table, shorten_function, wrap};
+use comfy_table::{Cell, CellAlignment};
 use memtrack_blocks::estimate::Estimate;
 use memtrack_blocks::moment::Moment;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
@@ -177,13 +177,7 @@ impl TopReport {
     }
 
     fn format_table(&self, columns: &[Column], frames: usize, name_width: usize) -> String {
-        let mut table = Table::new();
-        table.load_style(
-            TableStyle::new()
-                .header_lines(ContentLineStyle::none())
-                .header_separator(LineStyle::none().fill('─'))
-                .content_lines(ContentLineStyle::none()),
-        );
+        let mut table = new_table();
         let title = match self.by {
             By::Operator => "Operator",
             By::Module => "Module",
