@@ -249,3 +249,95 @@ impl SizeClass {
         printable(&shorten_function(&most.name, left)) + &more
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::Frame;
+    use memtrack_model::event::{Action, Event, StackId};
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    /// Creates a trace of allocations with these sizes and stacks. Every second block is freed at once.
+    fn snapshot_of(blocks: &[(u64, u32)]) -> (Snapshot, Symbolizer) {
+        let mut snapshot = Snapshot::default();
+        snapshot.meta.complete = true;
+        let mut symbols = Symbolizer::default();
+        for (address, function) in [(1, "load"), (2, "step")] {
+            snapshot.stacks.push(&[address]);
+            let file = Some("/home/ana/train.py".to_owned());
+            let frame =
+                Frame { function: function.into(), file, line: Some(10 * address as u32), binary: None };
+            symbols = symbols.with_frames(address, vec![frame]);
+        }
+        for (number, &(size_bytes, stack)) in blocks.iter().enumerate() {
+            let (ticks, address) = (10 * number as u64 + 1, (number as u64 + 1) << 32);
+            let (device, stack) = (DEVICE, StackId(stack));
+            let alloc =
+                Event { ticks, address, size_bytes, device, stack, action: Action::Alloc, ..Event::BLANK };
+            snapshot.events.push(&alloc);
+            if number % 2 == 1 {
+                snapshot.events.push(&Event { ticks: ticks + 1, action: Action::Free, ..alloc });
+            }
+        }
+        (snapshot, symbols)
+    }
+
+    fn report(blocks: &[(u64, u32)], at: Option<Moment>) -> SizesReport {
+        let (snapshot, mut symbols) = snapshot_of(blocks);
+        sizes(&snapshot, &mut symbols, DEVICE, &TopOptions::new().at(at))
+    }
+
+    fn classes(report: &SizesReport) -> Vec<(u64, u64, u64)> {
+        report.classes.iter().map(|class| (class.up_to_bytes, class.count, class.requested_bytes)).collect()
+    }
+
+    #[test]
+    fn class_ends_at_power_of_two() {
+        let all = [0, 1, 2, 3, 4, 5, 511, 512, 513, 1 << 40, u64::MAX >> 1].map(|size| (size, 1));
+        let expected = [
+            (1, 2, 1),
+            (2, 1, 2),
+            (4, 2, 7),
+            (8, 1, 5),
+            (512, 2, 1023),
+            (1024, 1, 513),
+            (1 << 40, 1, 1 << 40),
+            (1 << 63, 1, u64::MAX >> 1),
+        ];
+        assert_eq!(classes(&report(&all, None)), expected);
+    }
+
+    #[test]
+    fn lines_are_listed_with_their_part_of_class() {
+        let found = report(&[(100, 1), (100, 1), (128, 2), (65, 2), (65, 2), (9, 2)], None);
+        assert_eq!(classes(&found), [(16, 1, 9), (128, 5, 458)]);
+        let parts = |class: &SizeClass| {
+            class.made_by.iter().map(|maker| (maker.name.clone(), maker.requested_bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            parts(&found.classes[1]),
+            [("train.py:20 step".into(), 258), ("train.py:10 load".into(), 200)]
+        );
+        assert_eq!(found.classes[1].format_makers(80), "train.py:20 step (56.3 %), 1 more");
+        assert_eq!(found.classes[0].format_makers(80), "train.py:20 step");
+        assert_eq!((found.totals.count, found.totals.allocated_bytes), (6, 467));
+        let text = found.to_text(None);
+        assert!(text.starts_with("Sizes of the blocks of device 0: 6 blocks, 467 B\n"), "{text}");
+        assert!(
+            text.lines()
+                .any(|line| line
+                    == "      128 B       5      458 B  98.1 %  train.py:20 step (56.3 %), 1 more"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn only_live_blocks_count_at_moment() {
+        let blocks = [(100, 1), (1000, 1), (10, 2)];
+        assert_eq!(classes(&report(&blocks, Some(Moment::Peak))), [(128, 1, 100), (1024, 1, 1000)]);
+        assert_eq!(classes(&report(&blocks, Some(Moment::End))), [(16, 1, 10), (128, 1, 100)]);
+        let nothing = report(&[], Some(Moment::End)).to_text(None);
+        assert!(nothing.ends_with("No block was live at that moment.\n"), "{nothing}");
+    }
+}

@@ -56,7 +56,6 @@ mod run_together;
 mod run_unhooked;
 mod schema;
 mod simulate;
-mod sizes;
 mod top;
 mod viz;
 
