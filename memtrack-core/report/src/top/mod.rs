@@ -97,42 +97,39 @@ impl By {
         Self::Size,
     ];
 
-    /// Returns a short description of the rows.
-    pub const fn about(self) -> &'static str {
+    /// Returns the name in lower case, the heading of the column, the title of the table, and a short description of the rows.
+    const fn words(self) -> [&'static str; 4] {
         match self {
-            Self::Operator => "Operators, all calls in one row",
-            Self::Module => "Module paths",
-            Self::Line => "Lines of your own code, with what each called",
-            Self::Stack => "Stacks",
-            Self::Python => "Python stacks, without C++ frames",
-            Self::Phase => "forward, backward, optimizer",
-            Self::Frame => "Lines that requested the memory: Python's where there are any",
-            Self::File => "Files of those lines",
-            Self::Category => "Memory categories from a profile",
-            Self::Stream => "Streams",
-            Self::Pool => "Memory pools",
-            Self::Metadata => "The program's own metadata (user_metadata)",
-            Self::Size => "Blocks of equal size",
+            Self::Operator => ["operator", "Operator", "operators", "Operators, all calls in one row"],
+            Self::Module => ["module", "Module", "modules", "Module paths"],
+            Self::Line => {
+                ["line", "Line", "lines of your own code", "Lines of your own code, with what each called"]
+            }
+            Self::Stack => ["stack", "Stack", "stacks", "Stacks"],
+            Self::Python => ["python", "Python stack", "Python stacks", "Python stacks, without C++ frames"],
+            Self::Phase => ["phase", "Phase", "phases", "forward, backward, optimizer"],
+            Self::Frame => {
+                ["frame", "Frame", "frames", "Lines that requested the memory: Python's where there are any"]
+            }
+            Self::File => ["file", "File", "files", "Files of those lines"],
+            Self::Category => ["category", "Category", "categories", "Memory categories from a profile"],
+            Self::Stream => ["stream", "Stream", "streams", "Streams"],
+            Self::Pool => ["pool", "Pool", "pools", "Memory pools"],
+            Self::Metadata => {
+                ["metadata", "Text", "metadata texts", "The program's own metadata (user_metadata)"]
+            }
+            Self::Size => ["size", "Size", "sizes", "Blocks of equal size"],
         }
     }
 
     /// Returns the name of the grouping in lower case.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Operator => "operator",
-            Self::Module => "module",
-            Self::Line => "line",
-            Self::Stack => "stack",
-            Self::Python => "python",
-            Self::Phase => "phase",
-            Self::Frame => "frame",
-            Self::File => "file",
-            Self::Category => "category",
-            Self::Stream => "stream",
-            Self::Pool => "pool",
-            Self::Metadata => "metadata",
-            Self::Size => "size",
-        }
+        self.words()[0]
+    }
+
+    /// Returns a short description of the rows.
+    pub const fn about(self) -> &'static str {
+        self.words()[3]
     }
 }
 

@@ -386,7 +386,24 @@ impl<'a> Sorter<'a> {
 
     /// Returns the sum of the bytes in all rows.
     pub(crate) fn sum(&self) -> Sum {
-        self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
+        self.sum_of(|row| &row.allocated)
+    }
+
+    fn sum_of(&self, of: fn(&Sums) -> &Sum) -> Sum {
+        self.sums.iter().fold(Sum::default(), |all, row| all.with(of(row)))
+    }
+
+    /// Adds the recorder's own sums of scopes to the rows that depend on scopes alone.
+    fn add_exact_sums(&mut self, exact: &ExactSums) {
+        for (name, [bytes, count]) in exact.row_sums() {
+            let row = self.get_or_add_row(Key::Name(name.to_owned()));
+            let sums = &mut self.sums[row];
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
+            sums.blocks += count as f64;
+            sums.allocated.add(bytes as f64, 1.0);
+            sums.count.add(count as f64, 1.0);
+            sums.is_exact = !sums.has_recorded;
+        }
     }
 
     /// Returns the rows, sorted by index.
@@ -567,41 +584,13 @@ pub(super) fn rank(
         Some(Moment::Peak) => lifetime.is_live_after(peak.row),
         Some(moment) => lifetime.is_live_after(moment.row()),
     };
-    let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
-    let mut attribution = AttributedBytes::default();
-    let mut attributed = [Sum::default(); 3];
+    let mut recorded = Recorded::default();
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = is_live(lifetime);
         // In a ranking at a given moment, blocks that are not live at that moment have no row.
-        if !allocated && (!live || options.at.is_some()) {
-            continue;
-        }
-        let RowPlace { row, source, called } = sorter.find_or_add_row(lifetime);
-        let sums = &mut sorter.sums[row];
-        sums.live_estimated |= live && lifetime.estimated;
-        sums.has_older |= lifetime.from.is_none();
-        if live {
-            sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
-            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
-        }
-        if allocated {
-            sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
-            attribution.add(source, lifetime.bytes);
-            attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
-            if exact.as_ref().is_some_and(|exact| exact.includes(lifetime.scope)) {
-                continue;
-            }
-            if let Some(span) = &span {
-                sums.trend.add_live(span, lifetime);
-            }
-            if let Some(text) = sorter.texts.program_text(lifetime) {
-                let [bytes, blocks] = sums.texts.entry(text).or_default();
-                (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
-            }
-            sums.count(lifetime, called);
-            totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
-            blocks += lifetime.blocks;
+        if allocated || (live && options.at.is_none()) {
+            recorded.add(&mut sorter, lifetime, [live, allocated], exact.as_ref(), span.as_ref());
         }
     }
     let shown = sorter.sums.len();
@@ -614,27 +603,15 @@ pub(super) fn rank(
             sorter.sums[row].trend.add_freed(lifetime);
         }
     }
+    if let Some(exact) = &exact {
+        sorter.add_exact_sums(exact);
+        recorded.attribution.annotated = exact.annotated;
+        recorded.attributed[Source::Annotated as usize] = Sum::default();
+        recorded.attributed[Source::Annotated as usize].add(exact.annotated as f64, 1.0);
+    }
     let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
     let statistics =
         statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
-    totals.count = blocks.round() as u64;
-    if let Some(exact) = &exact {
-        for (name, [bytes, count]) in exact.row_sums() {
-            let row = sorter.get_or_add_row(Key::Name(name.to_owned()));
-            let sums = &mut sorter.sums[row];
-            sums.allocated_bytes = sums.allocated_bytes.saturating_add(bytes);
-            sums.blocks += count as f64;
-            sums.allocated.add(bytes as f64, 1.0);
-            sums.count.add(count as f64, 1.0);
-            sums.is_exact = !sums.has_recorded;
-        }
-        attribution.annotated = exact.annotated;
-        let mut annotated = Sum::default();
-        annotated.add(exact.annotated as f64, 1.0);
-        attributed[Source::Annotated as usize] = annotated;
-    }
-    let sum = |of: fn(&Sums) -> &Sum| sorter.sums.iter().fold(Sum::default(), |all, row| all.with(of(row)));
-    let (all_bytes, all_blocks) = (sum(|row| &row.allocated), sum(|row| &row.count));
     let ended = snapshot.meta.complete;
     let counted = match options.at {
         // The recorder counts every block of a heap, even if it records only a sample of them.
@@ -650,8 +627,8 @@ pub(super) fn rank(
     // If the total is known more precisely than the rows, no row may exceed it. Even if there is only one row, it is
     // not set to the total, because blocks that were not sampled may belong to other rows, which are then missing.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
-    let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
-    let (bytes, known_blocks) = match (counted, options.at) {
+    let (all_bytes, all_blocks) = (sorter.sum_of(|row| &row.allocated), sorter.sum_of(|row| &row.count));
+    let (bytes, blocks) = match (counted, options.at) {
         (Some([bytes, count]), _) => {
             (KnownTotal::of(bytes as f64, &all_bytes), KnownTotal::of(count as f64, &all_blocks))
         }
@@ -659,55 +636,44 @@ pub(super) fn rank(
         (None, None) => (KnownTotal::UNKNOWN, KnownTotal::UNKNOWN),
     };
     let until_the_end = matches!(options.at, None | Some(Moment::End));
+    let ends = ended || !until_the_end;
     let known_totals = KnownTotals {
         bytes,
-        blocks: known_blocks,
-        live_at_peak,
+        blocks,
+        live_at_peak: KnownTotal::of(most_live, &sorter.sum_of(|row| &row.live_at_peak)),
         // Rows that are matched with those of another file are compared only over the recorded events, so they lack
         // nothing.
-        lacks_end: !ended && until_the_end && !options.for_matching,
+        lacks_end: !ends && !options.for_matching,
         count_allocations: options.at.is_none(),
     };
-    match counted {
-        Some([bytes, count]) => totals = Totals::exact(bytes, count),
-        None => {
-            totals.allocated_bytes = bytes.rounded(&all_bytes, totals.allocated_bytes);
-            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).as_total();
-            totals.count_error = precision.blocks(&all_blocks).as_total();
-            if let Some(exact) = &exact {
-                let [bytes, count] = exact.total;
-                totals.allocated_bytes = (all_bytes.value() as u64).max(bytes);
-                totals.count = (all_blocks.value() as u64).max(count);
-                totals.bytes_error = Estimate::exact(totals.allocated_bytes as f64);
-                totals.count_error = Estimate::exact(totals.count as f64);
-            }
+    let mut totals = match (counted, &exact) {
+        (Some([bytes, count]), _) => Totals::exact(bytes, count),
+        (None, Some(exact)) => {
+            let [bytes, count] = exact.total;
+            let bytes = (all_bytes.value() as u64).max(bytes);
+            Totals { estimated, ..Totals::exact(bytes, (all_blocks.value() as u64).max(count)) }
         }
-    }
+        (None, None) => Totals {
+            allocated_bytes: bytes.rounded(&all_bytes, recorded.bytes),
+            bytes_error: bytes.part(precision.bytes(&all_bytes), &all_bytes).as_total(),
+            count: recorded.blocks.round() as u64,
+            count_error: precision.blocks(&all_blocks).as_total(),
+            estimated,
+        },
+    };
     // The recorder's count at the peak is a lower bound on the bytes that were live.
     if options.at == Some(Moment::Peak) && peak.is_counted() {
         totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
         totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
     }
-    let ends = ended || !until_the_end;
     totals.bytes_error = totals.bytes_error.with_completeness(ends);
     totals.count_error = totals.count_error.with_completeness(ends);
-    let all_attributed = attributed.iter().fold(Sum::default(), |all, part| all.with(part));
-    let known_attributed = match counted {
-        Some([bytes, _]) => KnownTotal::of(bytes as f64, &all_attributed),
-        None if options.at.is_some() => KnownTotal::of(most_live, &all_attributed),
+    let known_attributed = |all: &Sum| match counted {
+        Some([bytes, _]) => KnownTotal::of(bytes as f64, all),
+        None if options.at.is_some() => KnownTotal::of(most_live, all),
         None => KnownTotal::UNKNOWN,
     };
-    let [annotated_error, named_from_stacks_error, unattributed_error] = [0, 1, 2].map(|source| {
-        let is_exact = exact.is_some() && source == Source::Annotated as usize;
-        let sum = &attributed[source];
-        let error = if is_exact {
-            Estimate::exact(sum.value())
-        } else {
-            known_attributed.part(precision.bytes(sum), sum)
-        };
-        error.with_completeness(ends)
-    });
-    attribution.map(|source, bytes| known_attributed.rounded(&attributed[source as usize], bytes));
+    let attribution = recorded.attribution(&precision, known_attributed, exact.is_some(), ends);
     // With a span, rows from `shown` on are only for blocks that have been freed. Without one, all rows are shown,
     // including those that the sums of scopes added. There are such sums only if no moment was requested.
     let shown = if span.is_some() { shown } else { usize::MAX };
@@ -723,8 +689,8 @@ pub(super) fn rank(
     for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
-    let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
-    let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
+    let scope_sums = exact.as_ref().and(snapshot.scope_sums.as_ref());
+    let killed = scope_sums.filter(|_| !ended);
     TopReport {
         device: DeviceAnswer::of(snapshot, device),
         by,
@@ -739,17 +705,10 @@ pub(super) fn rank(
         complete: ended,
         sampled: not_recorded_individually(snapshot, device, &lifetimes),
         exact_scopes: exact.is_some(),
-        sums_at_seconds,
-        folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),
+        sums_at_seconds: killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks)),
+        folded_scopes: scope_sums.map_or(0, |sums| sums.folded),
         folded: snapshot.folded,
-        attribution: Attribution {
-            annotated: attribution.annotated,
-            annotated_error,
-            named_from_stacks: attribution.named_from_stacks,
-            named_from_stacks_error,
-            unattributed: attribution.unattributed,
-            unattributed_error,
-        },
+        attribution,
         peak,
         statistics,
         sample_threshold_bytes: if estimated { snapshot.meta.sample_threshold_bytes } else { 0 },
@@ -759,6 +718,87 @@ pub(super) fn rank(
         sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
         detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
         explained: None,
+    }
+}
+
+/// What the recorded blocks of a ranking add up to, apart from the rows.
+#[derive(Default)]
+struct Recorded {
+    /// The bytes and the number of the blocks that no exact sum includes.
+    bytes: u64,
+    blocks: f64,
+    /// The bytes of all blocks, by the source of their operator's name.
+    attribution: AttributedBytes,
+    attributed: [Sum; 3],
+}
+
+impl Recorded {
+    /// Adds a block to its row. It was live at the peak, or it counts in the ranking, or both (`[live, allocated]`).
+    fn add(
+        &mut self,
+        sorter: &mut Sorter<'_>,
+        lifetime: &Lifetime,
+        [live, allocated]: [bool; 2],
+        exact: Option<&ExactSums>,
+        span: Option<&Span<'_>>,
+    ) {
+        let RowPlace { row, source, called } = sorter.find_or_add_row(lifetime);
+        let sums = &mut sorter.sums[row];
+        sums.live_estimated |= live && lifetime.estimated;
+        sums.has_older |= lifetime.from.is_none();
+        if live {
+            sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
+            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
+        }
+        if !allocated {
+            return;
+        }
+        sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
+        self.attribution.add(source, lifetime.bytes);
+        self.attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
+        if exact.is_some_and(|exact| exact.includes(lifetime.scope)) {
+            return;
+        }
+        if let Some(span) = span {
+            sums.trend.add_live(span, lifetime);
+        }
+        if let Some(text) = sorter.texts.program_text(lifetime) {
+            let [bytes, blocks] = sums.texts.entry(text).or_default();
+            (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
+        }
+        sums.count(lifetime, called);
+        self.bytes = self.bytes.saturating_add(lifetime.bytes);
+        self.blocks += lifetime.blocks;
+    }
+
+    /// Returns the bytes by source. `known` returns what is known of the total of a sum, and `is_exact` states that annotated
+    /// bytes are the recorder's own.
+    fn attribution(
+        mut self,
+        precision: &Precision,
+        known: impl Fn(&Sum) -> KnownTotal,
+        is_exact: bool,
+        ends: bool,
+    ) -> Attribution {
+        let known = known(&self.attributed.iter().fold(Sum::default(), |all, part| all.with(part)));
+        let [annotated_error, named_from_stacks_error, unattributed_error] = [0, 1, 2].map(|source| {
+            let sum = &self.attributed[source];
+            let error = match is_exact && source == Source::Annotated as usize {
+                true => Estimate::exact(sum.value()),
+                false => known.part(precision.bytes(sum), sum),
+            };
+            error.with_completeness(ends)
+        });
+        let sums = &self.attributed;
+        self.attribution.map(|source, bytes| known.rounded(&sums[source as usize], bytes));
+        Attribution {
+            annotated: self.attribution.annotated,
+            annotated_error,
+            named_from_stacks: self.attribution.named_from_stacks,
+            named_from_stacks_error,
+            unattributed: self.attribution.unattributed,
+            unattributed_error,
+        }
     }
 }
 

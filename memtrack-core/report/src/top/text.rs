@@ -126,21 +126,7 @@ impl TopReport {
     }
 
     fn format_title(&self) -> String {
-        let plural = match self.by {
-            By::Operator => "operators",
-            By::Module => "modules",
-            By::Line => "lines of your own code",
-            By::Stack => "stacks",
-            By::Python => "Python stacks",
-            By::Phase => "phases",
-            By::Frame => "frames",
-            By::File => "files",
-            By::Category => "categories",
-            By::Stream => "streams",
-            By::Pool => "pools",
-            By::Metadata => "metadata texts",
-            By::Size => "sizes",
-        };
+        let [_, _, plural, _] = self.by.words();
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
         format!(
             "Top {plural} of {}{when}: {} of {}\n\n",
@@ -178,21 +164,7 @@ impl TopReport {
 
     fn format_table(&self, columns: &[Column], frames: usize, name_width: usize) -> String {
         let mut table = new_table();
-        let title = match self.by {
-            By::Operator => "Operator",
-            By::Module => "Module",
-            By::Line => "Line",
-            By::Stack => "Stack",
-            By::Python => "Python stack",
-            By::Phase => "Phase",
-            By::Frame => "Frame",
-            By::File => "File",
-            By::Category => "Category",
-            By::Stream => "Stream",
-            By::Pool => "Pool",
-            By::Metadata => "Text",
-            By::Size => "Size",
-        };
+        let [_, title, ..] = self.by.words();
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         let heads = columns.iter().map(|column| right(column.heading(self.at.is_some()).into()));
         table.set_header(std::iter::once(Cell::new(title)).chain(heads));
