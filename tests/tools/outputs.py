@@ -27,7 +27,7 @@ SHARED = ROOT.parent / "shared"
 SNAPSHOT = [
     "summary {}", "summary --explain {}", "top {}", "top --by line {}", "top --by stack --at peak {}", "top --by operator {}",
     "top --by module --at end {}", "top --by size {}", "top --by python {}", "top --by category {}", "top --by phase {}", "top --by frame {}",
-    "top --by file --at peak --wide {}", "peak {}", "peak --of reserved {}", "leaks {}", "leaks --by stack {}",
+    "top --by file --at peak --wide {}", "sizes {}", "sizes --at end {}", "peak {}", "peak --of reserved {}", "leaks {}", "leaks --by stack {}",
     "check --max-peak 1M --max-leak 1M --max-fragmentation 10% {}", "check --against {} {}", "diff {} {}", "compare {} {}",
     "memory {}", "memory --folded {}", "segments {}", "segments --folded {}", "stats {}", "trace {}", "processes {}",
     "replay {}", "ranks {} {}", "convert {} OUT.json", "convert {} OUT.pickle", "convert {} OUT.memtrack",

@@ -5,7 +5,7 @@ use super::{HOST, fast};
 use crate::events::{
     CurrentThread, FreeInProgress, Hook, HookContext, counted_peak, is_copy, thread_outside_hooks,
 };
-use crate::host::{HOST_SLOT, Sampler, count_internal, live_filter, transferred};
+use crate::host::{HOST_SLOT, count_internal, live_filter, transferred};
 use crate::settings::{sample_threshold_bytes, session};
 use crate::{reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
@@ -74,12 +74,10 @@ fn record_first_alloc(block: *mut u8, size_bytes: u64) {
 #[inline(always)]
 fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
     let local = thread.local();
-    let sampled =
-        local.sampler.with(move |sampler| sampler.pick(&thread.state.countdown, size_bytes, session()));
-    let sampled = sampled.flatten();
+    let sampled = local.sampler.pick(&thread.state.countdown, size_bytes, session());
     if sampled.is_none() {
         thread.state.totals(HOST_SLOT).count_alloc(size_bytes);
-        if local.sampler.with(Sampler::take_piece_ended) == Some(true) {
+        if local.sampler.take_piece_ended() {
             counted_peak::observe_after(local.newest_ticks.get());
         }
     }
@@ -100,17 +98,15 @@ pub(super) fn record_free(address: u64, size_bytes: u64) {
     if !may_be_tracked(address, size_bytes)
         && let Some(thread) = thread_outside_hooks()
     {
-        let countdown = &thread.state.countdown;
-        thread.local().sampler.with(move |sampler| sampler.refresh(countdown, session()));
+        thread.local().sampler.refresh(&thread.state.countdown, session());
         return thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
     let Some(hook) = Hook::enter() else { return };
     if may_be_tracked(address, size_bytes) {
-        let local = hook.thread.local();
-        let begun = local.sampler.with(Sampler::begin_free).unwrap_or(0);
+        let begun = hook.thread.local().sampler.begin_free();
         let freed = hook.begin_free(HOST, address);
         write_free(*hook, freed, size_bytes);
-        local.sampler.with(move |sampler| sampler.end_free(begun));
+        hook.thread.local().sampler.end_free(begun);
     } else {
         hook.thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
@@ -221,7 +217,7 @@ fn write_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: EventF
     if counted_peak::is_on() {
         observe_peak(flags, is_small, stamp, blocks);
     }
-    local.sampler.with(move |sampler| sampler.recorded(countdown, is_small, stamp, blocks));
+    local.sampler.recorded(countdown, is_small, stamp, blocks);
 }
 
 /// Updates the counted peak after a block has been recorded with `stamp`. `blocks` is the number of blocks that the

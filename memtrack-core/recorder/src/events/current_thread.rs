@@ -9,7 +9,6 @@
 #![allow(unsafe_code)]
 
 use super::RECORDER;
-use super::exclusive::Exclusive;
 use super::fork::ForkCell;
 use super::kits;
 use super::same_memory::is_copy;
@@ -199,8 +198,11 @@ impl CurrentThread {
 
     /// Returns the part of the state that only the owning thread uses.
     #[inline(always)]
-    pub(crate) fn local(&self) -> &ThreadLocal {
-        // SAFETY: this thread owns the state, or holds the lock of a shared one.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn local(&self) -> &mut ThreadLocal {
+        // SAFETY: this thread owns the state (or holds the lock of a shared one), the re-entry guard prevents a nested
+        // hook in this thread, and no caller holds the result across another call of `local`. `claim` has initialized
+        // it.
         unsafe { self.state.local() }
     }
 
@@ -259,12 +261,8 @@ fn claim(state: &'static ThreadState, thread: ThreadId) {
     match unsafe { &mut *state.local.get() } {
         Some(local) => local.bounds = bounds,
         empty => {
-            *empty = Some(ThreadLocal {
-                bounds,
-                kit: Exclusive::new(None),
-                sampler: Exclusive::new(Sampler::new()),
-                newest_ticks: Cell::new(0),
-            });
+            *empty =
+                Some(ThreadLocal { bounds, kit: None, sampler: Sampler::new(), newest_ticks: Cell::new(0) });
         }
     }
 }
@@ -328,8 +326,8 @@ extern "C" fn on_thread_end(state: *mut c_void) {
     state.change_scope(ScopeId::NONE);
     reentry::set_state(std::ptr::null());
     // SAFETY: the calling thread owns the state until it is in the list of free states.
-    let kit = unsafe { state.local() }.kit.with(Option::take);
-    if let Some(Some(kit)) = kit {
+    let kit = unsafe { state.local() }.kit.take();
+    if let Some(kit) = kit {
         kits::release(kit);
     }
     let mut states = exclusive_states();

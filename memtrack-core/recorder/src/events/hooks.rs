@@ -147,8 +147,7 @@ impl HookContext {
             return StackId::NONE;
         }
         let local = self.thread.local();
-        // SAFETY: a hook captures one stack at a time, and nothing else on its way uses the kit.
-        match unsafe { local.kit.lend() } {
+        match &mut local.kit {
             Some(kit) => self.stack_with(kit, &local.bounds),
             None => self.first_stack(),
         }
@@ -158,32 +157,32 @@ impl HookContext {
     #[cfg(target_os = "linux")]
     pub(crate) fn innermost_address(self) -> Option<u64> {
         let local = self.thread.local();
-        if local.kit.with(|kit| kit.is_none())? {
+        if local.kit.is_none() {
             self.first_stack();
         }
-        let innermost = |kit: &mut Kit| {
+        let kit = local.kit.as_mut()?;
+        self.with_room(|| {
             kit.refresh();
             let addresses = kit.capture.take(&self.registers, &local.bounds);
             settings::without_internal_code(addresses).last().copied()
-        };
-        local.kit.with(|kit| kit.as_mut().and_then(|kit| self.with_room(|| innermost(kit))))?
+        })
     }
 
     /// Captures the thread's first stack, or a stack of a thread that has no capture kit.
     #[cold]
     fn first_stack(self) -> StackId {
         let local = self.thread.local();
-        let stack = local.kit.with(|kit| {
-            *kit = if self.thread.is_shared() { None } else { kits::acquire() };
-            match kit {
-                Some(kit) => self.stack_with(kit, &local.bounds),
-                None => {
-                    let number = self.thread.thread_id().index();
-                    kits::with_shared(number, |kit| self.stack_with(kit, &local.bounds))
-                }
+        if self.thread.is_shared() {
+            local.kit = None;
+        } else {
+            local.kit = kits::acquire();
+        }
+        match &mut local.kit {
+            Some(kit) => self.stack_with(kit, &local.bounds),
+            None => {
+                kits::with_shared(self.thread.thread_id().index(), |kit| self.stack_with(kit, &local.bounds))
             }
-        });
-        stack.unwrap_or(StackId::NONE)
+        }
     }
 
     #[inline(always)]

@@ -16,7 +16,6 @@ mod current_thread;
 pub mod driver_memory;
 #[cfg(feature = "cuda")]
 pub mod driver_readings;
-mod exclusive;
 pub mod exit;
 mod fork;
 mod hooks;

@@ -6,7 +6,6 @@
 use super::chunk::Chunk;
 use super::counted_peak;
 use super::current_thread;
-use super::exclusive::Exclusive;
 use super::kits::Kit;
 use super::scope_sums;
 use super::thread_sums;
@@ -60,8 +59,8 @@ pub(crate) struct ThreadLocal {
     /// The bounds of the thread's stack.
     pub(crate) bounds: StackBounds,
     /// The capture kit, which the thread gets when it captures its first stack, unless too many threads have a kit.
-    pub(crate) kit: Exclusive<Option<Kit>>,
-    pub(crate) sampler: Exclusive<Sampler<SharedTables>>,
+    pub(crate) kit: Option<Kit>,
+    pub(crate) sampler: Sampler<SharedTables>,
     pub(crate) newest_ticks: Cell<u64>,
 }
 
@@ -202,11 +201,12 @@ impl ThreadState {
     /// Returns the part that only the owning thread uses.
     ///
     /// # Safety
-    /// The calling thread must own the state.
+    /// The calling thread must own the state, and must not hold another reference returned by this function.
     #[inline(always)]
-    pub(super) unsafe fn local(&self) -> &ThreadLocal {
-        // SAFETY: the caller guarantees that no other thread uses it, and `claim` has initialized it.
-        unsafe { (*self.local.get()).as_ref().unwrap_unchecked() }
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn local(&self) -> &mut ThreadLocal {
+        // SAFETY: the caller guarantees that no other thread or reference uses it, and `claim` has initialized it.
+        unsafe { (*self.local.get()).as_mut().unwrap_unchecked() }
     }
 }
 
