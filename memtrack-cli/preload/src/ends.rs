@@ -3,14 +3,15 @@
 //! the stack as the caller left them, because some of these functions are variadic. Functions that start another
 //! program are wrapped here too, so that programs that cannot be recorded are counted.
 
-use memtrack_cuda::run::{self, Environment, Started};
+use memtrack_cuda::run::{next_symbol, report_before_exit};
+use memtrack_run::{Environment, Started};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Looks up the C library's function, unless it is known already.
 fn look_up(real: &AtomicPtr<()>, name: &CStr) {
     if real.load(Ordering::Relaxed).is_null() {
-        real.store(run::next_symbol(name).cast(), Ordering::Relaxed);
+        real.store(next_symbol(name).cast(), Ordering::Relaxed);
     }
 }
 
@@ -118,19 +119,21 @@ fn current_environment() -> Environment {
 }
 
 fn exit(_: &Registers) {
-    run::report_before_exit();
+    report_before_exit();
 }
 
 /// Counts the program that `exec` is about to run if it cannot be recorded, and makes this program's last reports. If the
 /// new program has no room for the library, executes it without the library.
 fn exec(program: Started, arguments: Register, environment: Environment) {
-    let has_no_room = !arguments.is_null() && run::has_no_room();
+    let has_no_room = !arguments.is_null() && memtrack_run::has_no_room();
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::count_if_unrecorded(program, environment, has_no_room) };
-    run::report_before_exit();
+    unsafe { memtrack_run::count_if_unrecorded(program, environment, has_no_room) };
+    report_before_exit();
     if has_no_room {
         // SAFETY: as above. If the execution fails, the C library's function is called next, and fails too.
-        unsafe { run::without_library(environment, |environment| execute(program, arguments, environment)) };
+        unsafe {
+            memtrack_run::without_library(environment, |environment| execute(program, arguments, environment))
+        };
     }
 }
 
@@ -199,12 +202,12 @@ fn exec_descriptor_with_environment(&[file, arguments, environment, ..]: &Regist
 
 fn spawn_path(&[_, path, .., environment]: &Registers) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::count_if_unrecorded(Started::Path(path.cast()), Some(environment.cast()), false) };
+    unsafe { memtrack_run::count_if_unrecorded(Started::Path(path.cast()), Some(environment.cast()), false) };
 }
 
 fn spawn_name(&[_, name, .., environment]: &Registers) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { run::count_if_unrecorded(Started::Name(name.cast()), Some(environment.cast()), false) };
+    unsafe { memtrack_run::count_if_unrecorded(Started::Name(name.cast()), Some(environment.cast()), false) };
 }
 
 wrappers! {

@@ -3,7 +3,10 @@
 //! functions are not called.
 
 use crate::next_function::NextFunction;
-use memtrack_cuda::run::{self, heap};
+use memtrack_cuda::run::binary_of;
+use memtrack_recorder::mapped::set_allocator_code;
+use memtrack_recorder::stack::modules::binary_at;
+use memtrack_run::heap;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
@@ -65,13 +68,17 @@ pub(super) fn prepare() {
     // A small allocator may lack such a function, and the next function in the loader's order would belong to another
     // allocator.
     let in_one_binary = |a: &NextFunction, b: &NextFunction| match (a.get(), b.get()) {
-        (Some(a), Some(b)) => run::binary_of(a) == run::binary_of(b),
+        (Some(a), Some(b)) => binary_of(a) == binary_of(b),
         _ => false,
     };
     let is_one_allocator = in_one_binary(&MALLOC, &LIBC_MALLOC) && in_one_binary(&FREE, &LIBC_FREE);
     LIBC_NAMES_ARE_RECORDED.store(is_one_allocator, Ordering::Relaxed);
-    if !is_one_allocator && let Some(malloc) = MALLOC.get() {
-        run::mapped::set_allocator(malloc);
+    // Then the program's heap is the allocator that contains this `malloc`, rather than the C library.
+    if !is_one_allocator
+        && let Some(malloc) = MALLOC.get()
+        && let Some(code) = binary_at(malloc.addr() as u64)
+    {
+        set_allocator_code(code);
     }
     if !in_one_binary(&MALLOC, &USABLE_SIZE) {
         HAS_SIZES.store(false, Ordering::Relaxed);

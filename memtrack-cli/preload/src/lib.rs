@@ -64,14 +64,14 @@ extern "C" fn begin() {
     #[cfg(target_os = "linux")]
     private_heap::prepare();
     #[cfg(target_os = "linux")]
-    if run::wants_heap() {
+    if memtrack_run::wants_heap() {
         heap::prepare();
         mapped::prepare();
         jemalloc::prepare();
     }
     run::on_library_load();
     #[cfg(target_os = "linux")]
-    if run::heap::is_on() {
+    if memtrack_run::heap::is_on() {
         python::prepare();
     }
 }

@@ -6,8 +6,8 @@
 
 use crate::heap::is_on;
 use crate::next_function::NextFunction;
-use memtrack_cuda::run::heap::preserving_errno;
-use memtrack_cuda::run::mapped;
+use memtrack_recorder::mapped;
+use memtrack_run::heap::preserving_errno;
 use std::ffi::{c_int, c_long, c_void};
 use std::mem::transmute;
 

@@ -19,7 +19,7 @@
 //! - `hook`: `entry` (the hook's `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
 //!   (the reports of wrappers), `driver` and `driver_reading` (queries), `absent` (no driver); `no_hook` replaces the hook on
 //!   other systems.
-//! - `run`: recording in a program that was started by `memtrack run`.
+//! - `run`: starts recording in a program that was started by `memtrack run` (memtrack-run).
 //! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 
 #[cfg(all(

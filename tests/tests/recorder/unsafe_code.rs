@@ -40,11 +40,8 @@ const FILES: &[(&str, &str, &str)] = &[
         "arrays contexts host ipc memory mod physical pools procedures",
         "the driver's C functions",
     ),
-    (
-        "memtrack-core/cuda/src/run",
-        "census heap limits mod unhooked",
-        "C strings, exit handlers, system calls",
-    ),
+    ("memtrack-core/cuda/src", "run", "system calls"),
+    ("memtrack-core/run/src", "census heap lib limits", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),

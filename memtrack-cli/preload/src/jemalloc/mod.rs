@@ -16,7 +16,8 @@ mod sizes;
 
 use crate::heap::is_on;
 use find::{Found, find};
-use memtrack_cuda::run::{heap, mapped};
+use memtrack_recorder::mapped;
+use memtrack_run::heap;
 use sizes::{PAGE_BYTES, usable, usable_aligned};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;

@@ -7,7 +7,7 @@
 use super::domains::Allocator;
 use super::interpreter::Interpreter;
 use super::sizes;
-use memtrack_cuda::run::heap;
+use memtrack_run::heap;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::null_mut;

@@ -16,10 +16,10 @@
 //! allocate, and slow all functions.
 
 use super::interpreter::Interpreter;
-use memtrack_cuda::run::{self, heap};
 use memtrack_recorder::environment;
 use memtrack_recorder::python::functions::{Arguments, Call, Functions, WantedFunctions};
 use memtrack_recorder::recorder::mark;
+use memtrack_run::heap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
@@ -155,7 +155,7 @@ const SET: u8 = 3;
 
 /// Reads which functions are wanted. Called before `main`.
 pub(super) fn prepare() {
-    let names = environment::text(run::MARK_ON);
+    let names = environment::text(memtrack_run::MARK_ON);
     let _ = ARE_NAMED.set(names.is_some());
     let wanted = WantedFunctions::new(names.iter().flat_map(|names| names.split(',')));
     let _ = WANTED.set(wanted);

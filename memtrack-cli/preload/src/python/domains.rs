@@ -7,7 +7,7 @@
 
 use super::calls;
 use super::sizes::{self, Inserted, Removed};
-use memtrack_cuda::run::heap;
+use memtrack_run::heap;
 use std::ffi::c_void;
 
 type Block = *mut c_void;

@@ -11,8 +11,10 @@
 use super::arenas::{ArenaAllocator, Domain};
 use super::calls;
 use super::domains::Allocator;
-use memtrack_cuda::run::{self, heap};
+use memtrack_cuda::run;
 use memtrack_recorder::environment;
+use memtrack_recorder::events::closed_libraries;
+use memtrack_run::heap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::null_mut;
@@ -150,7 +152,7 @@ fn replace_arena_allocator(functions: Functions) {
             let watching = ArenaAllocator::watching(interpreter);
             // SAFETY: CPython copies the allocator, whose functions and context stay valid.
             unsafe { (functions.set_arenas)(&watching) };
-            KNOWN_AT.store(run::closed_libraries(), Ordering::Relaxed);
+            KNOWN_AT.store(closed_libraries(), Ordering::Relaxed);
             calls::expect(interpreter);
         }
         return;
@@ -170,7 +172,7 @@ static SEARCHED_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks for CPython where the program is about to look up a name.
 fn note_lookup(handle: *mut c_void, name: &CStr) {
-    let closed = run::closed_libraries();
+    let closed = closed_libraries();
     if KNOWN_AT.load(Ordering::Relaxed) == closed {
         // CPython looks up this function of an extension module.
         if name.to_bytes().starts_with(b"PyInit_") {

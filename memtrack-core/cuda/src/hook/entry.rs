@@ -25,8 +25,8 @@ pub type LookupWatcher = fn(handle: *mut c_void, name: &CStr);
 /// The watcher; null if there is none.
 static WATCHER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets the function that is called before each look-up.
-pub(crate) fn watch_lookups(watcher: LookupWatcher) {
+/// Sets the function that is called before each look-up of the process. It may be called at any time, on any thread.
+pub fn watch_lookups(watcher: LookupWatcher) {
     WATCHER.store(watcher as *mut (), Ordering::Release);
 }
 
@@ -166,14 +166,14 @@ pub(super) fn real_dlsym() -> Dlsym {
     unsafe { std::mem::transmute::<*mut c_void, Dlsym>(real) }
 }
 
-/// Looks up a name as if the hook were not there.
+/// Looks up a name by a handle of the loader, as if the hook were not there.
 pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a handle of the loader, or one of its pseudo-handles, and a C string.
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
 /// Returns the next function with this name after this binary in the loader's search order; null if there is none.
-pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
+pub fn next_symbol(name: &CStr) -> *mut c_void {
     look_up(libc::RTLD_NEXT, name)
 }
 
@@ -191,7 +191,7 @@ fn info_of(address: *const c_void) -> libc::Dl_info {
 /// Returns the load address of the binary that contains an address; null if there is no such binary.
 ///
 /// **Why not only `dladdr`?** It searches all symbols of the binary: in the C library that takes 15 µs.
-pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
+pub fn binary_of(address: *const c_void) -> *const c_void {
     match binary_at(address as u64) {
         Some(binary) => binary.start as *const c_void,
         None => info_of(address).dli_fbase,
@@ -200,7 +200,7 @@ pub(crate) fn binary_of(address: *const c_void) -> *const c_void {
 
 /// Returns the function with this name to which the executable, and therefore nearly all code in the process, is bound;
 /// null if there is none.
-pub(crate) fn process_symbol(name: &CStr) -> *mut c_void {
+pub fn process_symbol(name: &CStr) -> *mut c_void {
     static PROCESS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut process = PROCESS.load(Ordering::Relaxed);
     if process.is_null() {

@@ -8,12 +8,13 @@ use memtrack_model::paths::with_slashes;
 use memtrack_symbols::names::plain_path;
 
 /// Crates whose functions, if they are the innermost frames, do nothing but perform an allocation.
-const ALLOCATION_CRATES: [&str; 12] = [
+const ALLOCATION_CRATES: [&str; 13] = [
     "memtrack_core",
     "memtrack_recorder",
     "memtrack_model",
     "memtrack_file",
     "memtrack_cuda",
+    "memtrack_run",
     "memtrack_allocator",
     "memtrack_preload",
     "__rustc",

@@ -8,7 +8,7 @@
 /// Public Rust crates.
 const CRATES: &str = "\
     alloc core std proc_macro test __rustc compiler_builtins backtrace rustc_demangle gimli addr2line hashbrown \
-    memtrack_core memtrack_recorder memtrack_model memtrack_file memtrack_cuda memtrack_allocator memtrack_preload \
+    memtrack_core memtrack_recorder memtrack_model memtrack_file memtrack_cuda memtrack_run memtrack_allocator memtrack_preload \
     memtrack_preload_heap memtrack_formats memtrack_report memtrack_symbols memtrack_profile memtrack_cycles memtrack_page \
     candle_core candle_nn candle_transformers candle_datasets candle_kernels candle_flash_attn candle_onnx \
     burn burn_core burn_tensor burn_nn burn_optim burn_train burn_autodiff burn_ndarray burn_tch burn_candle burn_cuda \

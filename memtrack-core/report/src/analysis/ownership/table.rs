@@ -173,6 +173,7 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("memtrack_model", "memtrack"),
     ("memtrack_file", "memtrack"),
     ("memtrack_cuda", "memtrack"),
+    ("memtrack_run", "memtrack"),
     ("memtrack_allocator", "memtrack"),
     ("memtrack_preload*", "memtrack"),
     ("__rustc", "an allocator shim of Rust's compiler"),

@@ -91,7 +91,7 @@ fn other_libraries(libraries: &[u8], variable: &mut [u8; MAX_LIST_BYTES]) -> Oth
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::census::set_library;
+    use crate::census::set_library;
     use std::ffi::CString;
     use std::ptr::null;
 

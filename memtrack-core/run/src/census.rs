@@ -2,7 +2,7 @@
 //! environment does not contain the library. The process that starts such a program counts it, in the command's shared
 //! memory.
 
-use super::MEMORY;
+use crate::MEMORY;
 use memtrack_recorder::shared_memory::count_unrecorded_program;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
