@@ -347,9 +347,9 @@ pub use memtrack_recorder::bench_internals;
 #[doc(hidden)]
 pub use memtrack_recorder::message::print_as as __print_as;
 /// The width of a report, for the `memtrack` command.
-#[cfg(feature = "record")]
+#[cfg(feature = "report")]
 #[doc(hidden)]
-pub use memtrack_recorder::terminal::width as __report_width;
+pub use memtrack_report::terminal::width as __report_width;
 
 /// The host heap: its allocator, and how much memory memtrack itself uses.
 pub mod host {

@@ -279,7 +279,7 @@ impl Recording {
 fn report_width() -> Option<usize> {
     // Without the recorder nothing is recorded, so no width is needed.
     #[cfg(feature = "record")]
-    return Some(memtrack_recorder::terminal::width());
+    return Some(memtrack_report::terminal::width());
     #[cfg(not(feature = "record"))]
     None
 }

@@ -14,7 +14,7 @@
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
-//! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
+//! - `guarded_file`, `message`, `signals`, `environment`: files, messages and signals in a program that does
 //!   not know about memtrack.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
@@ -44,7 +44,6 @@ pub mod shared_memory;
 pub mod signals;
 pub mod stack;
 pub mod switch;
-pub mod terminal;
 mod zeroed;
 
 /// The name under which `memtrack-core` publishes [`events`].

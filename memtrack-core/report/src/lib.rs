@@ -10,6 +10,7 @@
 //! - `tracker`: operator series, with their files and figures.
 //! - `figures`: axes and a canvas.
 //! - `scrub`: snapshots with pseudonyms.
+//! - `terminal`: the width of reports on standard output.
 //!
 //! **Why the features `all` and `compare`?** Without `all`, the package contains only the reports that a running
 //! program produces about itself: rankings, summaries and the holders of memory. The comparisons of files (`diff`,
@@ -25,6 +26,7 @@ pub mod analysis;
 pub mod figures;
 #[cfg(feature = "scrub")]
 pub mod scrub;
+pub mod terminal;
 #[cfg(feature = "all")]
 pub mod tracker;
 #[cfg(feature = "all")]

@@ -41,11 +41,12 @@ const FILES: &[(&str, &str, &str)] = &[
         "the driver's C functions",
     ),
     ("memtrack-core/cuda/src", "run", "system calls"),
+    ("memtrack-core/report/src", "terminal", "system calls"),
     ("memtrack-core/run/src", "census heap lib limits", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
-    ("memtrack-core/recorder/src", "guarded_file message signals terminal", "system calls"),
+    ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",

@@ -1,4 +1,6 @@
 //! The width of reports on standard output, for the reports of the command and those that a recorded program prints.
+//!
+//! **Why not the crate `terminal_size`?** Every program that records would build it and `rustix`, four crates, for one call.
 #![allow(unsafe_code)]
 
 /// The number of characters per line if the width is unknown, as for a file or a pipe.
