@@ -82,8 +82,8 @@ pub fn reallocated(
 /// Counts an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and knows the sizes of its
 /// blocks. Returns whether it was counted; otherwise, [`record_object`] must be called.
 #[inline(always)]
-pub fn is_object_counted(size_bytes: usize) -> bool {
-    host::is_counted(size_bytes)
+pub fn count_object(size_bytes: usize) -> bool {
+    host::count_alloc(size_bytes)
 }
 
 /// Records an allocated block that was not only counted. `errno` is preserved.
@@ -92,11 +92,11 @@ pub fn record_object(block: *mut c_void, size_bytes: usize) {
     preserving_errno(|| host::after_alloc(block.cast(), size_bytes));
 }
 
-/// Counts the free of a block of [`is_object_counted`], which was only counted. Returns whether it was counted; otherwise,
+/// Counts the free of a block of [`count_object`], which was only counted. Returns whether it was counted; otherwise,
 /// [`record_object_free`] must be called.
 #[inline(always)]
-pub fn is_object_free_counted(size_bytes: usize) -> bool {
-    host::is_untracked_free_counted(size_bytes)
+pub fn count_object_free(size_bytes: usize) -> bool {
+    host::count_untracked_free(size_bytes)
 }
 
 /// Records that a block that was not only counted is about to be freed. `errno` is preserved.

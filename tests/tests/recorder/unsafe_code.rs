@@ -58,7 +58,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (
         "memtrack-core/recorder/src/host",
-        "counting cpu_time live_filter mod reserve resident transferred",
+        "allocator counting cpu_time live_filter mod reserve resident transferred",
         "`GlobalAlloc`, and tables that are read without a lock",
     ),
     (

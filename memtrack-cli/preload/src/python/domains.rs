@@ -51,7 +51,7 @@ fn record(block: Block, size: usize) -> Block {
     }
     match sizes::insert(block.addr(), size) {
         Inserted::Elsewhere => block,
-        Inserted::New if heap::is_object_counted(size) => block,
+        Inserted::New if heap::count_object(size) => block,
         Inserted::New => record_uncounted(block, size),
         Inserted::Replaced(older) => {
             heap::record_object_free(block, older);
@@ -74,7 +74,7 @@ fn record_uncounted(block: Block, size: usize) -> Block {
 #[inline(always)]
 fn record_free(block: Block) -> Option<usize> {
     let Removed { size, is_tracked } = sizes::remove(block.addr())?;
-    if heap::is_on() && (is_tracked || !heap::is_object_free_counted(size)) {
+    if heap::is_on() && (is_tracked || !heap::count_object_free(size)) {
         heap::record_object_free(block, size);
     }
     Some(size)
