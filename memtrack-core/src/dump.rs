@@ -1,20 +1,24 @@
-//! Files written while recording continues: snapshots for PyTorch's tools, and pictures of the contents of segments.
+//! Files written while recording continues: snapshots for PyTorch's tools, and pictures of the contents of segments. Without
+//! the feature `record`, nothing is written.
 
-use memtrack_model::Snapshot;
-use memtrack_recorder::recorder::{report_hook, session};
-use memtrack_recorder::reentry;
 use std::io;
 use std::path::Path;
 
-#[cfg(feature = "plot")]
+#[cfg(all(feature = "record", feature = "plot"))]
 use crate::viz::{Grouping, save_usage};
-#[cfg(feature = "formats")]
+#[cfg(all(feature = "record", feature = "formats"))]
 use memtrack_formats::{SnapshotFiles, format_of};
-#[cfg(feature = "formats")]
+#[cfg(all(feature = "record", feature = "formats"))]
 use memtrack_symbols::Symbolizer;
+#[cfg(feature = "record")]
+use {
+    memtrack_model::Snapshot,
+    memtrack_recorder::recorder::{report_hook, session},
+    memtrack_recorder::reentry,
+};
 
 /// The writer for dumps, which uses the format selected by the file name.
-#[cfg(feature = "formats")]
+#[cfg(all(feature = "record", feature = "formats"))]
 pub(crate) const DUMPER: session::Dumper = session::Dumper {
     accepts: |path| format_of(path).map(|_| ()),
     write: |snapshot, path| snapshot.save_as(path, &mut Symbolizer::of(snapshot)),
@@ -36,7 +40,14 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 /// Fails when nothing is being monitored, the suffix is unknown, or the file cannot be written. The error contains the
 /// file's name.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
-    let path = path.as_ref();
+    #[cfg(feature = "record")]
+    return write_dump(path.as_ref());
+    #[cfg(not(feature = "record"))]
+    Ok(())
+}
+
+#[cfg(feature = "record")]
+fn write_dump(path: &Path) -> io::Result<()> {
     let _inside = reentry::enter();
     session::with_file_name(path, || {
         #[cfg(feature = "formats")]
@@ -57,7 +68,10 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
 /// Fails when nothing is being monitored or the file cannot be written. The error contains the file's name.
 #[cfg(feature = "plot")]
 pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
-    save_usage_of(Grouping::Segment, path.as_ref())
+    #[cfg(feature = "record")]
+    return save_usage_of(Grouping::Segment, path.as_ref());
+    #[cfg(not(feature = "record"))]
+    Ok(())
 }
 
 /// Draws the same flame graph as [`save_segment_usage`], but with all segments of a stream merged. This is the
@@ -67,10 +81,13 @@ pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
 /// Fails when nothing is being monitored or the file cannot be written. The error contains the file's name.
 #[cfg(feature = "plot")]
 pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
-    save_usage_of(Grouping::Stream, path.as_ref())
+    #[cfg(feature = "record")]
+    return save_usage_of(Grouping::Stream, path.as_ref());
+    #[cfg(not(feature = "record"))]
+    Ok(())
 }
 
-#[cfg(feature = "plot")]
+#[cfg(all(feature = "record", feature = "plot"))]
 fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
     let _inside = reentry::enter();
     session::with_file_name(path, || {
@@ -82,6 +99,7 @@ fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
     })
 }
 
+#[cfg(feature = "record")]
 fn running_snapshot() -> io::Result<Snapshot> {
     let not_monitored = "nothing is monitored: call memtrack_core::start_monitor() first";
     session::snapshot().ok_or_else(|| io::Error::other(not_monitored))

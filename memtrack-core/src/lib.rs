@@ -253,20 +253,19 @@
 //!
 //! - `monitor`, `recording`, `dump`, `who_holds`: starting and stopping, the finished recording, and files and reports
 //!   while recording continues; `plain`: a monitor without reports.
-//! - `off`, `off_cycles`: the same functions in builds without the recorder or without `cycles`.
+//! - `off_cycles`: the functions of `cycles` in builds without it. (Without the recorder, its functions do nothing.)
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
 //! - `recorder`, `scope`, `operators`, `snapshot` and the other re-exports come from the packages in `memtrack-core/`;
 //!   `fuzz/` has the fuzzers.
 
-#[cfg(feature = "record")]
+// Without the recorder, functions ignore their arguments.
+#![cfg_attr(not(feature = "record"), allow(unused_variables))]
+
 mod dump;
 #[cfg(all(test, feature = "record"))]
 mod macro_tests;
-#[cfg(feature = "record")]
 mod monitor;
-#[cfg(not(feature = "record"))]
-mod off;
 #[cfg(not(feature = "cycles"))]
 mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
@@ -277,7 +276,7 @@ pub mod testing;
 pub mod tracing;
 #[cfg(feature = "report")]
 pub mod tracker;
-#[cfg(all(feature = "record", feature = "report"))]
+#[cfg(feature = "report")]
 mod who_holds;
 #[cfg(all(test, feature = "record"))]
 mod with_scopes;
@@ -298,27 +297,14 @@ pub use memtrack_macros::{References, track_memory};
 #[doc(no_inline)]
 pub use memtrack_model::options::Options;
 
-#[cfg(all(feature = "record", feature = "plot"))]
+pub use dump::dump_snapshot;
+#[cfg(feature = "plot")]
 pub use dump::{save_memory_usage, save_segment_usage};
-#[cfg(not(feature = "record"))]
-pub use off::{
-    OutOfMemory, OutOfMemoryObserver, TrackingAllocator, attach_out_of_memory_observer, dump_snapshot, mark,
-    operators, recorder, scope, snapshot, start_monitor, start_monitor_with, stop,
-};
-#[cfg(feature = "record")]
-pub use {
-    dump::dump_snapshot,
-    memtrack_recorder::host::TrackingAllocator,
-    memtrack_recorder::recorder::mark,
-    monitor::{snapshot, start_monitor, start_monitor_with, stop},
-    recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer},
-};
-
-#[cfg(all(not(feature = "record"), feature = "report"))]
-pub use off::who_holds;
-#[cfg(all(not(feature = "record"), feature = "plot"))]
-pub use off::{save_memory_usage, save_segment_usage};
-#[cfg(all(feature = "record", feature = "report"))]
+pub use memtrack_recorder::allocator::TrackingAllocator;
+pub use memtrack_recorder::record::mark;
+pub use monitor::{snapshot, start_monitor, start_monitor_with, stop};
+pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
+#[cfg(feature = "report")]
 pub use who_holds::who_holds;
 
 #[cfg(feature = "allocator")]
@@ -353,18 +339,11 @@ pub use memtrack_report::terminal::width as __report_width;
 
 /// The host heap: its allocator, and how much memory memtrack itself uses.
 pub mod host {
-    #[cfg(feature = "record")]
-    pub use memtrack_recorder::host::{TrackingAllocator, internal_heap_bytes, own_bytes};
-
-    #[cfg(not(feature = "record"))]
-    pub use crate::off::{TrackingAllocator, internal_heap_bytes, own_bytes};
+    pub use memtrack_recorder::allocator::{TrackingAllocator, internal_heap_bytes, own_bytes};
 }
 
-#[cfg(feature = "record")]
 pub mod operators;
-#[cfg(feature = "record")]
 pub mod recorder;
-#[cfg(feature = "record")]
 pub mod scope;
 
 pub mod snapshot;
@@ -437,10 +416,7 @@ pub use memtrack_model::run_protocol as __run_protocol;
 /// The items that the expansion of `#[track_memory]` uses. This is not a public API and may change without notice.
 #[doc(hidden)]
 pub mod __private {
-    #[cfg(not(feature = "record"))]
-    pub use crate::off::scope::Site;
     pub use memtrack_model::snapshot::ScopeKind;
-    #[cfg(feature = "record")]
     pub use memtrack_recorder::scope::Site;
 
     pub use crate::__memtrack_async_scope as async_scope;

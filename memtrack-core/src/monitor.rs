@@ -1,21 +1,23 @@
-//! The entry points for programs: starting and stopping monitoring.
+//! The entry points for programs: starting and stopping monitoring. Without the feature `record`, nothing is monitored.
 
 use crate::Recording;
 use memtrack_model::Snapshot;
-use memtrack_recorder::recorder::Options;
-#[cfg(feature = "report")]
-use memtrack_recorder::recorder::report_hook;
-use memtrack_recorder::recorder::{ForkCell, session};
-use memtrack_recorder::{host, message, reentry, switch};
+use memtrack_model::options::Options;
 use std::io;
-use std::sync::{Mutex, Once, PoisonError};
+#[cfg(feature = "record")]
+use {
+    memtrack_recorder::recorder::{ForkCell, session},
+    memtrack_recorder::{host, message, reentry, switch},
+    std::sync::{Mutex, Once, PoisonError},
+};
 
-#[cfg(not(feature = "report"))]
+#[cfg(all(feature = "record", not(feature = "report")))]
 use crate::plain::Monitor;
-#[cfg(feature = "report")]
+#[cfg(all(feature = "record", feature = "report"))]
 use crate::tracker::MemoryTracker as Monitor;
 
 /// The monitors started by [`start_monitor`] and [`start_monitor_with`], newest last.
+#[cfg(feature = "record")]
 static MONITORS: ForkCell<Mutex<Vec<Monitor>>> = ForkCell::new(|| Mutex::new(Vec::new()));
 
 /// Starts monitoring with the default options. Monitors can be nested; each [`stop`] ends the newest one.
@@ -32,10 +34,13 @@ pub fn start_monitor() {
 /// Fails when the output file cannot be created or the suffix of [`Options::dump_on_oom`] does not belong to a known
 /// format. Nothing is monitored in that case.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
-    let mut monitor = Monitor::new();
-    monitor.start_monitor_with(options)?;
-    let _inside = reentry::enter();
-    MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).push(monitor);
+    #[cfg(feature = "record")]
+    {
+        let mut monitor = Monitor::new();
+        monitor.start_monitor_with(options)?;
+        let _inside = reentry::enter();
+        MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).push(monitor);
+    }
     Ok(())
 }
 
@@ -44,6 +49,15 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
 ///
 /// Returns an empty recording if nothing is being monitored.
 pub fn stop() -> Recording {
+    #[cfg(feature = "record")]
+    return end_newest();
+    #[cfg(not(feature = "record"))]
+    Recording::default()
+}
+
+/// Ends the newest monitor and returns its recording.
+#[cfg(feature = "record")]
+fn end_newest() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
@@ -63,15 +77,19 @@ pub fn stop() -> Recording {
 /// The snapshot's tables count as memtrack's own memory and are not recorded, regardless of which threads drop them. A
 /// clone counts as the program's memory.
 pub fn snapshot() -> Option<Snapshot> {
-    host::allocate_for_program(session::snapshot)
+    #[cfg(feature = "record")]
+    return host::allocate_for_program(session::snapshot);
+    #[cfg(not(feature = "record"))]
+    None
 }
 
 /// Starts a session or joins the running one. Returns whether the caller became a monitor of the session.
+#[cfg(feature = "record")]
 pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "formats")]
     session::set_dumper(crate::dump::DUMPER);
     #[cfg(feature = "report")]
-    report_hook::set_formatter(crate::who_holds::format_report);
+    memtrack_recorder::recorder::report_hook::set_formatter(crate::who_holds::format_report);
     // Under `memtrack run`, that command's session comes first.
     #[cfg(feature = "cuda")]
     memtrack_cuda::begin_if_requested();
@@ -79,6 +97,7 @@ pub(crate) fn begin(options: &Options) -> io::Result<bool> {
 }
 
 /// Prints a warning, once, if the host heap should be recorded but the program does not declare the allocator.
+#[cfg(feature = "record")]
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
     #[cfg(feature = "cuda")]

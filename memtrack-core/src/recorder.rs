@@ -19,7 +19,7 @@
 //! between the two.
 
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
-pub use memtrack_recorder::recorder::{
+pub use memtrack_recorder::record::{
     OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer, record_alloc, record_free,
     record_free_completed, record_free_requested, record_oom, record_segment_alloc, record_segment_free,
     record_segment_map, record_segment_unmap,

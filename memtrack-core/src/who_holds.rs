@@ -1,13 +1,18 @@
 //! The current holders of memory, as a paragraph for a program's log.
 
-use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
-use memtrack_recorder::recorder::report_hook::{ReportContext, SYMBOL_TIME};
-use memtrack_recorder::reentry;
-use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, log_text};
-use memtrack_symbols::Symbolizer;
+use memtrack_report::analysis::holds::WhoHolds;
+#[cfg(feature = "record")]
+use {
+    memtrack_model::Snapshot,
+    memtrack_recorder::recorder::report_hook::{ReportContext, SYMBOL_TIME},
+    memtrack_recorder::reentry,
+    memtrack_report::analysis::holds::{HoldsQuery, log_text},
+    memtrack_symbols::Symbolizer,
+};
 
 /// Formats the report that the recorder prints automatically.
+#[cfg(feature = "record")]
 pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> String {
     log_text(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }
@@ -42,13 +47,20 @@ pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> 
 /// This function takes a snapshot and spends at most half a second looking up functions, starting with those that hold
 /// the most memory.
 pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
-    let snapshot = crate::snapshot()?;
+    #[cfg(feature = "record")]
+    return of_snapshot(&crate::snapshot()?, device);
+    #[cfg(not(feature = "record"))]
+    None
+}
+
+#[cfg(feature = "record")]
+fn of_snapshot(snapshot: &Snapshot, device: Option<DeviceId>) -> Option<WhoHolds> {
     reentry::clone_for_program(|| {
-        let symbols = &mut Symbolizer::of(&snapshot);
+        let symbols = &mut Symbolizer::of(snapshot);
         let query = HoldsQuery::default().symbol_time_limit(SYMBOL_TIME);
         match device {
-            Some(device) => WhoHolds::of(&snapshot, symbols, device, &query),
-            None => WhoHolds::of_all(&snapshot, symbols, &query),
+            Some(device) => WhoHolds::of(snapshot, symbols, device, &query),
+            None => WhoHolds::of_all(snapshot, symbols, &query),
         }
     })
 }

@@ -3,12 +3,14 @@
 //!
 //! The modules:
 //!
+//! - `record`, `allocator`, `scope`, `operators`: what programs call. Without the feature `record`, only these and `switch`
+//!   are compiled, and do nothing.
 //! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
-//! - `host`: the global allocator, budget and sampler; `scope`: the open scopes; `stack`: capture, interning
+//! - `host`: the host heap, budget and sampler; `scope`: the open scopes; `stack`: capture, interning
 //!   and loaded binaries.
 //! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
 //!   and how they end; snapshots (`collect`, `merge`); streams; forks; segments and driver memory.
-//! - `accounts`: exact sums for tests with limits; `operators`: the reports of programs about their operators.
+//! - `accounts`: exact sums for tests with limits.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
@@ -19,32 +21,52 @@
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
+// The API, which does nothing without the feature `record`.
+#![cfg_attr(not(feature = "record"), allow(dead_code, unused_imports, unused_variables))]
+
+pub mod allocator;
+pub mod operators;
+pub mod record;
+pub mod scope;
+pub mod switch;
+
+#[cfg(feature = "record")]
 pub mod accounts;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
+#[cfg(feature = "record")]
 pub mod environment;
+#[cfg(feature = "record")]
 pub mod events;
+#[cfg(feature = "record")]
 mod guarded_file;
+#[cfg(feature = "record")]
 pub mod host;
+#[cfg(feature = "record")]
 pub mod internal_bytes;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "record", target_os = "linux"))]
 #[doc(hidden)]
 pub mod mapped;
+#[cfg(feature = "record")]
 pub mod message;
-pub mod operators;
+#[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod python;
+#[cfg(feature = "record")]
 pub mod reentry;
-pub mod scope;
+#[cfg(feature = "record")]
 mod shared_map;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "record", target_os = "linux"))]
 #[doc(hidden)]
 pub mod shared_memory;
+#[cfg(feature = "record")]
 pub mod signals;
+#[cfg(feature = "record")]
 pub mod stack;
-pub mod switch;
+#[cfg(feature = "record")]
 mod zeroed;
 
 /// The name under which `memtrack-core` publishes [`events`].
+#[cfg(feature = "record")]
 pub use events as recorder;

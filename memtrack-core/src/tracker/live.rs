@@ -4,16 +4,19 @@
 //! **Why is a backward or optimizer scope a single entry?** With candle or burn, the code inside it cannot be
 //! annotated. PyTorch's series contain the operators inside it instead.
 
-use super::run::{Observer, Run, State, change_trackers};
 use super::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;
-use memtrack_recorder::recorder::{Options, generation, session};
-use memtrack_recorder::reentry;
-use memtrack_recorder::scope;
-use memtrack_recorder::{host, message};
+use memtrack_model::options::Options;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+#[cfg(feature = "record")]
+use {
+    super::run::{Observer, Run, State, change_trackers},
+    memtrack_model::Snapshot,
+    memtrack_recorder::recorder::{generation, session},
+    memtrack_recorder::{host, message, reentry, scope},
+    std::sync::{Arc, Mutex},
+};
 
 /// PyTorch's `MemoryTracker` for Rust: one device's counters after every operator, in order, with the markers
 /// `fw_start` and `fw_bw_boundary` of the root module.
@@ -44,10 +47,16 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub struct MemoryTracker {
     /// The run; `None` only while the tracker is being dropped.
+    #[cfg(feature = "record")]
     run: Option<Arc<Run>>,
+    #[cfg(feature = "record")]
     running: bool,
     /// Whether the data was loaded from a file, in which case the summary is the one that PyTorch prints.
+    #[cfg(feature = "record")]
     loaded: bool,
+    /// The data, if it was loaded from a file. Without the recorder, there is no other.
+    #[cfg(not(feature = "record"))]
+    loaded: Option<TrackerStats>,
 }
 
 impl Default for MemoryTracker {
@@ -67,22 +76,16 @@ impl MemoryTracker {
         Self::with_device(Some(device))
     }
 
+    #[cfg(feature = "record")]
     fn with_device(device: Option<DeviceId>) -> Self {
         let _inside = reentry::enter();
         let run = Arc::new(Run { device, state: Mutex::default() });
         Self { run: Some(run), running: false, loaded: false }
     }
 
-    fn run(&self) -> &Arc<Run> {
-        self.run.as_ref().expect("the run is present until the tracker is dropped")
-    }
-
-    /// Creates a tracker that can stop the session that a forked child inherited. In any other process, the tracker is
-    /// not running.
-    pub(crate) fn inherited() -> Self {
-        let mut tracker = Self::new();
-        tracker.running = generation() > 0;
-        tracker
+    #[cfg(not(feature = "record"))]
+    fn with_device(_: Option<DeviceId>) -> Self {
+        Self { loaded: None }
     }
 
     /// Drops the tracker's data and starts recording, alongside any other monitors. If the tracker is already running,
@@ -99,6 +102,118 @@ impl MemoryTracker {
     /// Fails when the output file cannot be created or the suffix of [`Options::dump_on_oom`] does not belong to a
     /// known format. The tracker is not running in that case.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
+        #[cfg(feature = "record")]
+        return self.start(options);
+        #[cfg(not(feature = "record"))]
+        {
+            self.loaded = None;
+            Ok(())
+        }
+    }
+
+    /// Stops recording and keeps the data. If this was the last monitor, the session's recording is written.
+    pub fn stop(&mut self) {
+        #[cfg(feature = "record")]
+        if let Some(snapshot) = self.end() {
+            self.find_peak(&snapshot);
+            let _inside = reentry::enter();
+            drop(snapshot);
+        }
+    }
+
+    /// Returns the operators with the largest growth. The summary of a loaded tracker is exactly PyTorch's, which uses
+    /// the first record only as a baseline. The summary of a recorded tracker also lists the first record.
+    ///
+    /// # Errors
+    /// Fails when the tracker was loaded and has no records.
+    pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
+        #[cfg(feature = "record")]
+        let (is_loaded, baseline_mib) = (self.loaded, self.run().lock_state().baseline_mib());
+        #[cfg(not(feature = "record"))]
+        let (is_loaded, baseline_mib) = (self.loaded.is_some(), 0.0);
+        if is_loaded { self.stats().summary(top) } else { self.stats().summary_since(top, baseline_mib) }
+    }
+
+    /// Writes four figures with markers: allocated, active and reserved memory, both together and separately. `F.html`
+    /// is a single page, while `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced.
+    /// Returns the paths written.
+    ///
+    /// # Errors
+    /// Fails when the suffix is neither `.html` nor `.svg`, when there are no records, or when a file cannot be
+    /// written.
+    #[cfg(feature = "plot")]
+    pub fn show_traces(
+        &self,
+        path: impl AsRef<Path>,
+    ) -> Result<Vec<std::path::PathBuf>, memtrack_report::tracker::figures::FigureError> {
+        memtrack_report::tracker::figures::write_figures(&self.stats(), path)
+    }
+
+    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced. Without the
+    /// recorder, nothing is written unless the tracker was loaded from a file.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
+        #[cfg(not(feature = "record"))]
+        if self.loaded.is_none() {
+            return Ok(());
+        }
+        self.stats().save_stats(path)
+    }
+
+    /// Reads a file written by PyTorch's or memtrack's `save_stats`. Nothing in the file is executed.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be read or was not written by `save_stats`.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
+        let stats = TrackerStats::load(path)?;
+        let mut tracker = Self::new();
+        #[cfg(feature = "record")]
+        {
+            tracker.loaded = true;
+            tracker.run().lock_state().loaded = Some(stats);
+        }
+        #[cfg(not(feature = "record"))]
+        {
+            tracker.loaded = Some(stats);
+        }
+        Ok(tracker)
+    }
+
+    /// Returns the data so far: the newest operators, and a summary of older ones.
+    pub fn stats(&self) -> TrackerStats {
+        #[cfg(feature = "record")]
+        return self.copy();
+        #[cfg(not(feature = "record"))]
+        self.loaded.clone().unwrap_or_default()
+    }
+
+    /// Returns the newest 65,536 markers of all iterations, in order.
+    pub fn marks(&self) -> Vec<Mark> {
+        #[cfg(feature = "record")]
+        return self.run().marks();
+        #[cfg(not(feature = "record"))]
+        Vec::new()
+    }
+}
+
+#[cfg(feature = "record")]
+impl MemoryTracker {
+    fn run(&self) -> &Arc<Run> {
+        self.run.as_ref().expect("the run is present until the tracker is dropped")
+    }
+
+    /// Creates a tracker that can stop the session that a forked child inherited. In any other process, the tracker is
+    /// not running.
+    pub(crate) fn inherited() -> Self {
+        let mut tracker = Self::new();
+        tracker.running = generation() > 0;
+        tracker
+    }
+
+    /// Starts recording, unless this tracker is already running.
+    fn start(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
             message::print("this tracker is already running; start_monitor changes nothing");
             return Ok(());
@@ -125,18 +240,9 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Stops recording and keeps the data. If this was the last monitor, the session's recording is written.
-    pub fn stop(&mut self) {
-        if let Some(snapshot) = self.end() {
-            self.find_peak(&snapshot);
-            let _inside = reentry::enter();
-            drop(snapshot);
-        }
-    }
-
     /// Stops recording and returns the recorded snapshot if this tracker was running. If the recording cannot be
     /// written, prints a message.
-    fn end(&mut self) -> Option<memtrack_model::snapshot::Snapshot> {
+    fn end(&mut self) -> Option<Snapshot> {
         let (snapshot, written) = self.stop_session()?;
         if let Err(error) = written {
             message::print(format_args!("the recording could not be written: {error}"));
@@ -145,14 +251,14 @@ impl MemoryTracker {
     }
 
     /// Finds the peak in the recorded snapshot. It may lie between two operators. Later calls do nothing.
-    pub(crate) fn find_peak(&self, snapshot: &memtrack_model::snapshot::Snapshot) {
+    pub(crate) fn find_peak(&self, snapshot: &Snapshot) {
         let _inside = reentry::enter();
         self.run().find_peak(snapshot);
     }
 
     /// Stops recording and returns the session's snapshot and whether the recording was written, or `None` if the
     /// tracker is not running.
-    pub(crate) fn stop_session(&mut self) -> Option<(memtrack_model::snapshot::Snapshot, io::Result<()>)> {
+    pub(crate) fn stop_session(&mut self) -> Option<(Snapshot, io::Result<()>)> {
         if !std::mem::take(&mut self.running) {
             return None;
         }
@@ -161,66 +267,17 @@ impl MemoryTracker {
         Some(session::stop())
     }
 
-    /// Returns the operators with the largest growth. The summary of a loaded tracker is exactly PyTorch's, which uses
-    /// the first record only as a baseline. The summary of a recorded tracker also lists the first record.
-    ///
-    /// # Errors
-    /// Fails when the tracker was loaded and has no records.
-    pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
-        let (stats, baseline_mib) = (self.stats(), self.run().lock_state().baseline_mib());
-        if self.loaded { stats.summary(top) } else { stats.summary_since(top, baseline_mib) }
-    }
-
-    /// Writes four figures with markers: allocated, active and reserved memory, both together and separately. `F.html`
-    /// is a single page, while `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced.
-    /// Returns the paths written.
-    ///
-    /// # Errors
-    /// Fails when the suffix is neither `.html` nor `.svg`, when there are no records, or when a file cannot be
-    /// written.
-    #[cfg(feature = "plot")]
-    pub fn show_traces(
-        &self,
-        path: impl AsRef<Path>,
-    ) -> Result<Vec<std::path::PathBuf>, memtrack_report::tracker::figures::FigureError> {
-        memtrack_report::tracker::figures::write_figures(&self.stats(), path)
-    }
-
-    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced.
-    ///
-    /// # Errors
-    /// Fails when the file cannot be written.
-    pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
-        self.stats().save_stats(path)
-    }
-
-    /// Reads a file written by PyTorch's or memtrack's `save_stats`. Nothing in the file is executed.
-    ///
-    /// # Errors
-    /// Fails when the file cannot be read or was not written by `save_stats`.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
-        let stats = TrackerStats::load(path)?;
-        let mut tracker = Self::new();
-        tracker.loaded = true;
-        tracker.run().lock_state().loaded = Some(stats);
-        Ok(tracker)
-    }
-
-    /// Returns the data so far: the newest operators, and a summary of older ones.
-    pub fn stats(&self) -> TrackerStats {
+    /// Returns a copy of the data so far.
+    fn copy(&self) -> TrackerStats {
         let _copying = reentry::enter();
         let copy = self.run().copy();
         let stats = reentry::outside(|| copy.stats());
         drop(copy);
         stats
     }
-
-    /// Returns the newest 65,536 markers of all iterations, in order.
-    pub fn marks(&self) -> Vec<Mark> {
-        self.run().marks()
-    }
 }
 
+#[cfg(feature = "record")]
 impl Drop for MemoryTracker {
     fn drop(&mut self) {
         let _inside = reentry::enter();

@@ -16,7 +16,6 @@
 //! # Ok::<(), memtrack_core::tracker::StatsError>(())
 //! ```
 
-#[cfg(feature = "record")]
 mod live;
 mod mark;
 #[cfg(feature = "record")]
@@ -24,9 +23,6 @@ mod run;
 #[cfg(feature = "record")]
 mod series;
 
-#[cfg(not(feature = "record"))]
-pub use crate::off::MemoryTracker;
-#[cfg(feature = "record")]
 pub use live::MemoryTracker;
 pub use mark::Mark;
 pub use memtrack_model::python_float::python_float_repr;

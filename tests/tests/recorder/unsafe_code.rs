@@ -26,7 +26,6 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     ("memtrack-cli/preload/src/jemalloc", "find mod sizes", "functions of jemalloc, tables by address"),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
-    ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
     ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),
     ("memtrack-core/allocator/src/backend/pluggable", "answers mod", "the functions of another library"),
     ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory device_buffer", "calls to the driver"),
@@ -45,6 +44,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/run/src", "census heap lib limits", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
+    ("memtrack-core/recorder/src", "allocator", "`GlobalAlloc`"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
     ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
@@ -58,7 +58,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (
         "memtrack-core/recorder/src/host",
-        "allocator counting cpu_time live_filter mod reserve resident transferred",
+        "counting cpu_time live_filter mod reserve resident transferred",
         "`GlobalAlloc`, and tables that are read without a lock",
     ),
     (

@@ -1,4 +1,4 @@
-//! Moments that the program marks ([`mark`]). At each mark, a step, request or other interval of the program ends and the
+//! Moments that the program marks ([`mark`](crate::record::mark)). At each mark, a step, request or other interval of the program ends and the
 //! next one begins. Reports show the memory that each interval left behind.
 //!
 //! The newest 65,536 marks are kept, protected by a separate lock that is held while one row is copied; the file of a
@@ -68,33 +68,9 @@ fn lock_log() -> MutexGuard<'static, Log> {
     LOG.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks this moment: a step, request or other interval with this name ends here and the next one begins. `memtrack
-/// leaks --per NAME` shows the memory that each interval left behind, and distinguishes memory that grows from interval
-/// to interval from memory that is merely live.
-///
-/// Marks with the same name divide the time of the whole program: the allocations of other threads count, too. Set
-/// marks where little memory is in use temporarily, such as at the end of a step. While nothing is monitored, this is a
-/// load and a branch; otherwise it reads the clock, and a lock is held while one row is copied. The newest 65,536 marks
-/// are kept, or all of them if the recording is streamed. Names are never freed, and at most 1 KiB of each is kept:
-/// name the kind of interval, not the instance (`request`, not `request 4711`).
-///
-/// ```
-/// # use memtrack_recorder::recorder::mark;
-/// # fn train_step() {}
-/// for _ in 0..100 {
-///     train_step();
-///     mark("step");
-/// }
-/// ```
-#[inline]
-pub fn mark(name: &str) {
-    if switch::is_on(switch::EVENTS) {
-        mark_now(name);
-    }
-}
-
+/// Does the same as [`mark`](crate::record::mark), which has checked that events are recorded.
 #[inline(never)]
-fn mark_now(name: &str) {
+pub(crate) fn mark_now(name: &str) {
     let name = intern_name(name);
     let Some(hook) = Hook::enter() else { return };
     // Checked again, now that the thread is marked active for collectors.

@@ -1,9 +1,6 @@
 //! The recorder: receives alloc and free events from any thread and keeps the newest events, the live blocks, and exact
-//! sums. This module is the interface for allocators that report to the recorder; the host heap's allocator and the
-//! CUDA hooks also use it.
-//!
-//! While nothing is monitored, a report costs only a load and a branch. Report a free **before** the memory is freed
-//! and an allocation **after** it was obtained: another thread may receive the same address in between.
+//! sums. Allocators report with the functions in [`record`](crate::record); the host heap's allocator and the CUDA hooks
+//! use [`Hook`].
 
 mod allocated;
 mod barrier;
@@ -27,7 +24,7 @@ mod kits;
 mod live;
 pub(crate) mod marks;
 mod merge;
-mod oom;
+pub(crate) mod oom;
 pub(crate) mod operators;
 mod order;
 mod pace;
@@ -51,9 +48,9 @@ mod totals;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
 mod unload;
 
+pub use crate::record::*;
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub(crate) use oom::report_heap_refusal;
-pub use oom::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 
 pub use allocated::{Allocated, allocated_at};
 pub use barrier::wait_for_hooks;
@@ -68,7 +65,6 @@ pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
 pub use current_thread::{key_of_thread_end, note_scope_change, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
-pub use marks::mark;
 #[cfg(target_os = "linux")]
 pub use pace::Pace;
 pub(crate) use same_memory::is_copy;
@@ -89,10 +85,9 @@ pub use totals::Sums;
 pub use unload::closed_libraries;
 
 use crate::stack::intern::StackInterner;
-use crate::{accounts, switch};
 use chunk::Chunk;
 use live::LiveTable;
-use memtrack_model::event::{Action, DeviceId, Event, StreamId};
+use memtrack_model::event::{DeviceId, Event};
 use ring::Ring;
 use same_memory::SameMemory;
 use segments::Segments;
@@ -221,107 +216,6 @@ impl Recorder {
     }
 }
 
-/// Records that a block of `size_bytes` at `address` was allocated for a client, with the stack and the scope of the
-/// calling thread.
-#[inline]
-pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
-        return;
-    }
-    if switch::is_on(switch::ACCOUNTS) {
-        accounts::allocated(device, address, size_bytes);
-    }
-    if let Some(hook) = Hook::enter() {
-        hook.end_segment_block(device, address);
-        hook.alloc(device, stream, address, size_bytes, Default::default());
-    }
-}
-
-/// Records that a block is about to be freed immediately. `stream` and `size_bytes` (as requested at its allocation)
-/// are used only if the allocation was not recorded. If the free of the block was requested earlier, this completes it.
-#[inline]
-pub fn record_free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    free(device, stream, address, size_bytes, false);
-}
-
-/// Records that a block is freed while other streams may still use it: it stays active until
-/// [`record_free_completed`].
-#[inline]
-pub fn record_free_requested(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
-        return;
-    }
-    if switch::is_on(switch::ACCOUNTS) {
-        accounts::free_requested(device, address);
-    }
-    if let Some(hook) = Hook::enter() {
-        hook.free_requested(device, stream, address, size_bytes);
-    }
-}
-
-/// Records that a free requested earlier is complete.
-#[inline]
-pub fn record_free_completed(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    free(device, stream, address, size_bytes, true);
-}
-
-#[inline(always)]
-fn free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64, completes: bool) {
-    if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
-        return;
-    }
-    if switch::is_on(switch::ACCOUNTS) {
-        accounts::freeing(device, address);
-    }
-    if let Some(hook) = Hook::enter() {
-        let freed = hook.begin_free(device, address);
-        hook.finish_free(freed, size_bytes, stream, completes);
-    }
-}
-
-/// Records that a segment of `size_bytes` was allocated by the driver; blocks are allocated from it.
-#[inline]
-pub fn record_segment_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    record_without_block(Action::SegmentAlloc, device, stream, address, size_bytes);
-}
-
-/// Records that a segment is about to be returned to the driver.
-#[inline]
-pub fn record_segment_free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    record_without_block(Action::SegmentFree, device, stream, address, size_bytes);
-}
-
-/// Records that pages were mapped into an expandable segment.
-#[inline]
-pub fn record_segment_map(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    record_without_block(Action::SegmentMap, device, stream, address, size_bytes);
-}
-
-/// Records that pages are about to be unmapped from an expandable segment.
-#[inline]
-pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    record_without_block(Action::SegmentUnmap, device, stream, address, size_bytes);
-}
-
-/// Records that an allocation of `requested_bytes` finally failed, while the device reported `device_free_bytes` free
-/// of `device_total_bytes` (0 if unknown). Call this when all retries have failed and before the error is returned.
-///
-/// After the event is recorded, a dump is written if [`Options::dump_on_oom`] requests it, and then the observers of
-/// [`attach_out_of_memory_observer`] are called on this thread, even while nothing is monitored. So the caller must
-/// hold no lock that an observer may need. This function never panics. If an observer itself runs out of memory, the
-/// nested call only records the event.
-#[cold]
-pub fn record_oom(
-    device: DeviceId,
-    stream: StreamId,
-    requested_bytes: u64,
-    device_free_bytes: u64,
-    device_total_bytes: u64,
-) {
-    record_without_block(Action::Oom, device, stream, device_free_bytes, requested_bytes);
-    oom::report(&OutOfMemory::new(device, stream, requested_bytes, device_free_bytes, device_total_bytes));
-}
-
 /// Returns the total memory of the tables that can report their size, in bytes.
 pub(crate) fn table_bytes() -> usize {
     if !RECORDER.is_made() {
@@ -336,10 +230,4 @@ pub(crate) fn table_bytes() -> usize {
     let segments = recorder.segments.bytes() + driver_bytes;
     let names = thread_names::names_bytes() + binaries::list_bytes();
     recorder.live.table_bytes() + segments + recorder.stacks.table_bytes() + names
-}
-
-fn record_without_block(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    if let Some(hook) = Hook::enter() {
-        hook.record_without_block(action, device, stream, address, size_bytes);
-    }
 }

@@ -9,7 +9,7 @@ use super::fork::ForkCell;
 use super::{report_hook, session};
 use crate::message::print;
 use crate::reentry;
-pub use memtrack_model::OutOfMemory;
+use memtrack_model::OutOfMemory;
 #[cfg(target_os = "linux")]
 use memtrack_model::event::{DeviceId, StreamId};
 use std::cell::Cell;
@@ -27,37 +27,8 @@ type Observers = Vec<(u64, Arc<Observe>)>;
 
 static OBSERVERS: ForkCell<RwLock<Observers>> = ForkCell::new(RwLock::default);
 
-/// A handle to an attached observer. The observer stays attached when the handle is dropped, as in PyTorch.
-#[derive(Debug)]
-pub struct OutOfMemoryObserver {
-    id: u64,
-}
-
-/// Calls `observer` whenever an allocator reports with [`record_oom`](super::record_oom) that memory ran out. The call is
-/// made on the thread that ran out of memory, after the event was recorded and before the allocator returns its error.
-/// Counterpart of `torch._C._cuda_attachOutOfMemoryObserver`.
-///
-/// Observers are called in the order in which they were attached, whether or not anything is monitored. An observer may
-/// allocate, dump a snapshot, and attach and detach observers; while it runs, it is not called again on its thread. If
-/// it panics, this is reported on stderr and the others are still called (unless panics abort). A forked child begins
-/// without observers. When the host's own heap fails, observers are not called, because there would be no memory for
-/// them to use.
-///
-/// ```
-/// use memtrack_core::event::{DeviceId, StreamId};
-/// use std::sync::atomic::{AtomicU64, Ordering};
-///
-/// static MISSING_BYTES: AtomicU64 = AtomicU64::new(0);
-/// let observer = memtrack_core::attach_out_of_memory_observer(|oom| {
-///     MISSING_BYTES.store(oom.requested_bytes - oom.device_free_bytes, Ordering::Relaxed);
-/// });
-/// memtrack_core::recorder::record_oom(DeviceId(0), StreamId(0), 5 << 30, 1 << 30, 8 << 30);
-/// assert_eq!(MISSING_BYTES.load(Ordering::Relaxed), 4 << 30);
-/// observer.detach();
-/// ```
-pub fn attach_out_of_memory_observer(
-    observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
-) -> OutOfMemoryObserver {
+/// Attaches an observer, and returns its id.
+pub(crate) fn attach(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let observer: Arc<Observe> = Arc::new(observer);
@@ -65,22 +36,19 @@ pub fn attach_out_of_memory_observer(
     super::fork::watch();
     let _inside = reentry::enter();
     OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner).push((id, observer));
-    OutOfMemoryObserver { id }
+    id
 }
 
-impl OutOfMemoryObserver {
-    /// Detaches the observer. A call that is in progress on another thread runs to its end.
-    pub fn detach(self) {
-        let detached = {
-            let _inside = reentry::enter();
-            let mut observers = OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner);
-            let place = observers.iter().position(|(id, _)| *id == self.id);
-            place.map(|place| observers.remove(place))
-        };
-        // The closure belongs to the program and may do anything when it is dropped, so the lock must be released
-        // first.
-        drop(detached);
-    }
+/// Detaches the observer with this id.
+pub(crate) fn detach(id: u64) {
+    let detached = {
+        let _inside = reentry::enter();
+        let mut observers = OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner);
+        let place = observers.iter().position(|(other, _)| *other == id);
+        place.map(|place| observers.remove(place))
+    };
+    // The closure belongs to the program and may do anything when it is dropped, so the lock must be released first.
+    drop(detached);
 }
 
 thread_local! {
@@ -104,7 +72,7 @@ impl Drop for ReportGuard {
 }
 
 /// Prints the report and writes a dump if the options request them, and calls the observers. Never panics.
-pub(super) fn report(oom: &OutOfMemory) {
+pub(crate) fn report(oom: &OutOfMemory) {
     if reentry::is_inside() {
         return;
     }

@@ -173,7 +173,7 @@ impl HookContext {
     /// Notes that a pool allocates a block at `address`. The segment that contains the address does not count as a block
     /// from now on.
     #[inline(always)]
-    pub(super) fn end_segment_block(self, device: DeviceId, address: u64) {
+    pub(crate) fn end_segment_block(self, device: DeviceId, address: u64) {
         if self.recorder.segments.has_blocks() {
             self.end_block_around(device, address);
         }

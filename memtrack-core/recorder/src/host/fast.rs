@@ -21,7 +21,7 @@ pub fn count_alloc(size: usize) -> bool {
 /// Counts the free of a block if the block is small and was not recorded. Returns whether the free was counted, in
 /// which case nothing more is needed.
 #[inline(always)]
-pub(super) fn count_free(block: *mut u8, size: usize) -> bool {
+pub(crate) fn count_free(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = thread_outside_hooks() else { return false };
     let is_counted = thread.state.countdown.is_certainly_untracked(block as u64, size_bytes);

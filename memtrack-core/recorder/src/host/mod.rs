@@ -6,12 +6,11 @@
 //! monitoring began minus those freed, so both fall below zero when older memory is freed. Reserved memory is the
 //! resident set.
 //!
-//! The path of a block: `allocator` is the program's global allocator, `fast` counts blocks that are not sampled, and
+//! The path of a block: [`allocator`](crate::allocator) is the program's global allocator, `fast` counts blocks that are not sampled, and
 //! `record` samples or records the others. `sampler` picks the small blocks to record at the rate that `budget` allows;
 //! `counting` is its countdown.
 #![allow(unsafe_code)]
 
-mod allocator;
 mod budget;
 pub(crate) mod counted_peak;
 mod counting;
@@ -31,15 +30,17 @@ pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 #[cfg(test)]
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
-pub use allocator::TrackingAllocator;
+pub use crate::allocator::{TrackingAllocator, internal_heap_bytes, own_bytes};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use budget::grant_python_loan;
 #[cfg(target_os = "linux")]
 pub(crate) use budget::min_class;
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Countdown;
+pub(crate) use fast::count_free;
 pub use fast::{count_alloc, count_untracked_free};
 pub use record::{after_alloc, before_free, record_realloc};
+pub(crate) use record::{record_alloc, record_free};
 pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;
 pub use sampler::{Rules, StandaloneSampler};
@@ -54,7 +55,7 @@ const HOST: DeviceId = DeviceId::HOST;
 const HOST_SLOT: usize = 0;
 
 /// The bytes of the tracked heap that memtrack itself allocated minus those it freed, both while monitoring was on.
-static INTERNAL_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
+pub(crate) static INTERNAL_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
 static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 
 /// Reports that the heap refused a request by printing what holds the memory, if the session's options request it. Must
@@ -72,15 +73,6 @@ pub fn is_installed() -> bool {
     WAS_CALLED.load(Ordering::Relaxed)
 }
 
-/// Returns the number of bytes that memtrack itself holds for its recording, on the heap and in its own mappings:
-/// events, live blocks, stacks, scopes, per-thread state and unwind tables. They are the memory cost of recording and
-/// appear in no report. The memory of snapshots and reports is not included.
-///
-/// Visits the shards of all tables, so it is cheap enough to call once a second, but not once per event.
-pub fn own_bytes() -> i64 {
-    crate::internal_bytes::total() + crate::events::table_bytes() as i64
-}
-
 /// Resets the heap's state for a new session, in which the live table is empty and no budget has been spent.
 pub(crate) fn forget_samples() {
     transferred::clear();
@@ -96,15 +88,8 @@ pub(crate) fn reset_after_fork() {
     counted_peak::clear();
 }
 
-/// Returns the number of bytes of the tracked heap that are in no statistics, because memtrack itself allocated them.
-/// Tests use it to check that every byte of the heap is either in the statistics or counted here.
-#[doc(hidden)]
-pub fn internal_heap_bytes() -> i64 {
-    INTERNAL_HEAP_BYTES.load(Ordering::Relaxed)
-}
-
 /// Notes that the program's global allocator is a [`TrackingAllocator`].
-fn note_call() {
+pub(crate) fn note_call() {
     if !WAS_CALLED.load(Ordering::Relaxed) {
         WAS_CALLED.store(true, Ordering::Relaxed);
     }

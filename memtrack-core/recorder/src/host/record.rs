@@ -33,7 +33,7 @@ pub fn before_free(block: *mut u8, size: usize) {
 /// This is a separate function, like [`record_free`], so that blocks that are only counted pass through functions that save no
 /// registers.
 #[inline(never)]
-pub(super) fn record_alloc(block: *mut u8, size_bytes: u64) {
+pub(crate) fn record_alloc(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_internal(size_bytes as i64);
@@ -86,7 +86,7 @@ fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
 /// Records the free of a block that may have been recorded, or any free by a thread that has not read the session's
 /// settings yet.
 #[inline(never)]
-pub(super) fn record_free(address: u64, size_bytes: u64) {
+pub(crate) fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
         transferred::remove_if_known(address, size_bytes);
         return count_internal(-(size_bytes as i64));

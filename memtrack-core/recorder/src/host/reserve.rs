@@ -67,7 +67,7 @@ pub(crate) fn is_available(bytes: usize) -> bool {
 /// Allocates from the reserve after the program's allocator has failed. For memtrack itself, returns a zeroed block, or
 /// null if the reserve is used up. For the program, always returns null.
 #[cold]
-pub(super) fn allocate(layout: Layout) -> *mut u8 {
+pub(crate) fn allocate(layout: Layout) -> *mut u8 {
     if !reentry::is_inside() {
         return null_mut();
     }
@@ -94,6 +94,6 @@ pub(super) fn allocate(layout: Layout) -> *mut u8 {
 
 /// Returns whether a block is from the reserve and must therefore not be passed to the program's allocator.
 #[inline(always)]
-pub(super) fn contains(block: *mut u8) -> bool {
+pub(crate) fn contains(block: *mut u8) -> bool {
     switch::is_on(switch::RESERVE) && block.addr().wrapping_sub(START.load(Ordering::Relaxed)) < RESERVE_BYTES
 }

@@ -2,10 +2,13 @@
 //! scope is restored afterwards. Annotated `async fn`s and [`future`](super::future()) return such futures. The
 //! invariant is that polling or dropping such a future leaves the scope of the calling thread unchanged.
 
-use super::guard::{Guard, Position, ScopeHandle, position};
-use super::nodes::ScopeNode;
-use super::observer;
+#[cfg(feature = "record")]
+use super::current::{Position, position};
+use super::guard::ScopeHandle;
 use super::site::{Label, Site};
+#[cfg(feature = "record")]
+use super::{guard::Guard, nodes::ScopeNode, observer};
+#[cfg(feature = "record")]
 use crate::switch;
 use memtrack_model::snapshot::ScopeKind;
 use pin_project_lite::pin_project;
@@ -14,30 +17,38 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+/// `None` once the future is ready, so that the future is dropped inside its scope.
+#[cfg(feature = "record")]
+type Inner<F> = Option<F>;
+#[cfg(not(feature = "record"))]
+type Inner<F> = F;
+
 pin_project! {
     /// A future that is polled in its scope. The scope is entered at the first poll, inside the polling thread's scope.
     /// If scopes are turned off at the first poll, the scope is never entered.
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
-        // `None` once the future is ready, so that the future is dropped inside its scope.
         #[pin]
-        future: Option<F>,
+        future: Inner<F>,
         state: State,
     }
 
     impl<F> PinnedDrop for ScopedFuture<F> {
         fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            if this.future.is_none() {
-                return;
+            #[cfg(feature = "record")]
+            {
+                let mut this = this.project();
+                if this.future.is_none() {
+                    return;
+                }
+                // Guards that are dropped with the future restore scopes of the threads that have polled it, which may be
+                // other threads. So this thread's scope is saved and restored in every state.
+                let _restore = Guard::resume(match this.state {
+                    State::Running { current, .. } => *current,
+                    State::New(_) | State::Inert => position(),
+                });
+                this.future.set(None);
             }
-            // Guards that are dropped with the future restore scopes of the threads that have polled it, which may be
-            // other threads. So this thread's scope is saved and restored in every state.
-            let _restore = Guard::resume(match this.state {
-                State::Running { current, .. } => *current,
-                State::New(_) | State::Inert => position(),
-            });
-            this.future.set(None);
         }
     }
 }
@@ -49,6 +60,10 @@ enum FirstScope {
     Resume(ScopeHandle),
 }
 
+#[cfg(not(feature = "record"))]
+type State = ();
+
+#[cfg(feature = "record")]
 enum State {
     /// The future has not been polled yet.
     New(FirstScope),
@@ -61,7 +76,10 @@ enum State {
 
 impl<F> ScopedFuture<F> {
     fn new(future: F, first: FirstScope) -> Self {
-        Self { future: Some(future), state: State::New(first) }
+        #[cfg(feature = "record")]
+        return Self { future: Some(future), state: State::New(first) };
+        #[cfg(not(feature = "record"))]
+        Self { future, state: () }
     }
 
     pub(super) fn named(kind: ScopeKind, name: Cow<'static, str>, future: F) -> Self {
@@ -89,6 +107,7 @@ impl ScopeHandle {
     }
 }
 
+#[cfg(feature = "record")]
 impl State {
     /// Enters the scope at the first poll and returns the new state. If the scope is a root, the observer is notified
     /// while the scope is current.
@@ -116,10 +135,10 @@ impl State {
     }
 }
 
-impl<F: Future> Future for ScopedFuture<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+#[cfg(feature = "record")]
+impl<F: Future> ScopedFuture<F> {
+    #[inline(always)]
+    fn poll_in_scope(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         let mut future =
             this.future.as_mut().as_pin_mut().expect("a scoped future was polled after it was ready");
@@ -140,6 +159,17 @@ impl<F: Future> Future for ScopedFuture<F> {
             }
         }
         poll
+    }
+}
+
+impl<F: Future> Future for ScopedFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        #[cfg(feature = "record")]
+        return self.poll_in_scope(context);
+        #[cfg(not(feature = "record"))]
+        self.project().future.poll(context)
     }
 }
 

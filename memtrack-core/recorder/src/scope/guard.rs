@@ -1,68 +1,17 @@
-//! The current scope of a thread, and the guard that sets and restores it. All code that enters a scope calls this
-//! module, and every hook that records an event reads [`current_id`]. The invariant is that once a guard is dropped,
-//! however its block is left, the thread's previous scope is current again.
+//! The guard that sets and restores the current scope of a thread. All code that enters a scope calls this module. The
+//! invariant is that once a guard is dropped, however its block is left, the thread's previous scope is current again.
 
-use super::nodes::{ScopeNode, id_of, is_same};
-use super::observer;
-use crate::accounts::Membership;
-use crate::events::note_scope_change;
-use crate::switch;
+#[cfg(feature = "record")]
+use super::current::{Position, current_account, current_node, position, replace_current, set_account};
+#[cfg(feature = "record")]
+use super::{nodes::ScopeNode, nodes::id_of, observer};
+#[cfg(feature = "record")]
+use crate::{accounts::Membership, switch};
 use memtrack_model::ScopePosition;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::ScopeKind;
-use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-
-thread_local! {
-    /// The thread's scope, or `None` outside all scopes. It has a constant initializer and no destructor, so that an
-    /// allocator can read it even while the thread is ending.
-    static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
-    /// The thread's account. Scope handles carry it to other threads. Scope nodes do not contain it: nodes are never
-    /// freed, and each account would need its own.
-    static ACCOUNT: Cell<Membership> = const { Cell::new(Membership::NONE) };
-}
-
-/// The position of a thread or a future: its scope, and the account in which its allocations are counted.
-#[derive(Clone, Copy)]
-pub(super) struct Position {
-    pub(super) node: Option<&'static ScopeNode>,
-    pub(super) account: Membership,
-}
-
-/// Returns the thread's position.
-#[inline]
-pub(super) fn position() -> Position {
-    Position { node: CURRENT.get(), account: ACCOUNT.get() }
-}
-
-/// Returns the thread's account.
-#[inline]
-pub(crate) fn current_account() -> Membership {
-    ACCOUNT.get()
-}
-
-/// Returns the id of the thread's scope. Hooks call this. It costs one load of a thread-local and one of the node.
-#[inline]
-pub fn current_id() -> ScopeId {
-    id_of(CURRENT.get())
-}
-
-/// Returns the thread's scope, or `None` outside all scopes.
-#[inline]
-pub fn current_node() -> Option<&'static ScopeNode> {
-    CURRENT.get()
-}
-
-/// Sets the thread's scope and returns the previous one.
-#[inline]
-fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
-    let previous = CURRENT.replace(node);
-    if !is_same(previous, node) {
-        note_scope_change(id_of(node));
-    }
-    previous
-}
 
 /// Returns a handle to this thread's scope, which can be passed to another thread or task.
 ///
@@ -75,42 +24,53 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
 /// ```
 #[inline]
 pub fn current() -> ScopeHandle {
-    ScopeHandle { position: position() }
+    ScopeHandle {
+        #[cfg(feature = "record")]
+        position: position(),
+    }
 }
 
 /// A handle to a scope, which can be passed to another thread or task. See [`current`].
 #[derive(Clone, Copy)]
 pub struct ScopeHandle {
+    #[cfg(feature = "record")]
     pub(super) position: Position,
 }
 
 impl ScopeHandle {
     /// Returns a handle to the calling thread's scope, but in `account`.
+    #[cfg(feature = "record")]
     pub(crate) fn in_account(account: Membership) -> Self {
-        Self { position: Position { node: CURRENT.get(), account } }
+        Self { position: Position { node: current_node(), account } }
     }
 
     /// Makes the scope current on this thread until the guard is dropped. The operator or root that the scope belongs to
     /// does not end with this guard, but with the guard that began it.
     #[inline]
     pub fn enter(self) -> Guard {
+        #[cfg(feature = "record")]
         if switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
-            Guard::resume(self.position)
-        } else {
-            Guard::inert()
+            return Guard::resume(self.position);
         }
+        Guard::inert()
     }
 
     /// Returns the scope's id in recordings.
     #[inline]
     pub fn id(self) -> ScopeId {
-        id_of(self.position.node)
+        #[cfg(feature = "record")]
+        return id_of(self.position.node);
+        #[cfg(not(feature = "record"))]
+        ScopeId::NONE
     }
 
     /// Returns the scope's position, which consists of modules, phase and operator. Visits all enclosing scopes, so it
     /// is meant for logs.
     pub fn place(self) -> ScopePosition<'static> {
-        self.position.node.map(ScopeNode::place).unwrap_or_default()
+        #[cfg(feature = "record")]
+        return self.position.node.map(ScopeNode::place).unwrap_or_default();
+        #[cfg(not(feature = "record"))]
+        ScopePosition::default()
     }
 }
 
@@ -131,11 +91,13 @@ impl fmt::Debug for ScopeHandle {
 /// ```
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
+    #[cfg(feature = "record")]
     state: State,
     /// Keeps the guard on this thread, because the scope that it restores belongs to this thread.
     not_send: PhantomData<*const ()>,
 }
 
+#[cfg(feature = "record")]
 #[derive(Clone, Copy)]
 enum State {
     /// Scopes were turned off when the guard was created. Dropping it does nothing.
@@ -150,9 +112,16 @@ impl Guard {
     /// Creates a guard that does nothing, for a scope that is not tracked.
     #[inline(always)]
     pub(super) const fn inert() -> Self {
-        Self { state: State::Inert, not_send: PhantomData }
+        Self {
+            #[cfg(feature = "record")]
+            state: State::Inert,
+            not_send: PhantomData,
+        }
     }
+}
 
+#[cfg(feature = "record")]
+impl Guard {
     /// Enters `node`, a child of the current scope.
     #[inline]
     pub(super) fn enter_node(node: &'static ScopeNode) -> Self {
@@ -166,10 +135,10 @@ impl Guard {
     /// Sets the thread's position without entering a scope.
     #[inline]
     pub(super) fn resume(to: Position) -> Self {
-        let previous = Position { node: replace_current(to.node), account: ACCOUNT.get() };
+        let previous = Position { node: replace_current(to.node), account: current_account() };
         // A handle from outside all accounts does not change the thread's account.
         if !to.account.is_none() {
-            ACCOUNT.set(to.account);
+            set_account(to.account);
         }
         Self { state: State::Resumed { previous }, not_send: PhantomData }
     }
@@ -178,7 +147,7 @@ impl Guard {
         match self.state {
             State::Inert => {}
             State::Resumed { previous } => {
-                ACCOUNT.set(previous.account);
+                set_account(previous.account);
                 replace_current(previous.node);
             }
             State::Entered { node, previous } => {
@@ -189,6 +158,7 @@ impl Guard {
     }
 }
 
+#[cfg(feature = "record")]
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
@@ -200,17 +170,26 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("active", &!matches!(self.state, State::Inert)).finish_non_exhaustive()
+        #[cfg(feature = "record")]
+        let is_active = !matches!(self.state, State::Inert);
+        #[cfg(not(feature = "record"))]
+        let is_active = false;
+        f.debug_struct("Guard").field("active", &is_active).finish_non_exhaustive()
     }
 }
 
 /// Enters a scope by name. If scopes are turned off, this costs one relaxed load and a branch.
 #[inline]
 pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
-    if switch::is_on(switch::SCOPES) { enter_now(kind, name) } else { Guard::inert() }
+    #[cfg(feature = "record")]
+    if switch::is_on(switch::SCOPES) {
+        return enter_now(kind, name);
+    }
+    Guard::inert()
 }
 
+#[cfg(feature = "record")]
 #[inline(never)]
 fn enter_now(kind: ScopeKind, name: &str) -> Guard {
-    Guard::enter_node(ScopeNode::child(CURRENT.get(), kind, name))
+    Guard::enter_node(ScopeNode::child(current_node(), kind, name))
 }

@@ -1,12 +1,19 @@
 //! The open scopes: the operator, module and phase that each event is attributed to. The recorder writes the current
 //! scope's id into each event. `memtrack_core::scope` documents the functions for programs, their cost and their bounds.
 
+#[cfg(feature = "record")]
+mod current;
 mod future;
 mod guard;
+#[cfg(feature = "record")]
 mod link;
+#[cfg(feature = "record")]
 mod names;
+#[cfg(feature = "record")]
 mod nodes;
+#[cfg(feature = "record")]
 mod observer;
+#[cfg(feature = "record")]
 mod set;
 mod site;
 #[cfg(test)]
@@ -19,20 +26,20 @@ pub use {
     guard::{Guard, ScopeHandle, current},
 };
 
+#[cfg(feature = "record")]
 #[allow(unused_imports, reason = "the recorder's and the tracker's side of scopes")]
 pub use {
-    guard::{current_id, current_node},
+    current::{current_id, current_node},
     nodes::{SCOPE_IDS, ScopeNode, folded, ids, node_of, nodes_after, outwards, reset_folded, table},
     observer::{ScopeObserver, call_at_root_end, keep_enabled, observe},
 };
 
-pub(crate) use guard::current_account;
-pub(crate) use names::intern_name;
-pub(crate) use observer::switch_to_turn_off;
+#[cfg(feature = "record")]
+pub(crate) use {current::current_account, names::intern_name, observer::switch_to_turn_off};
 
 #[cfg(test)]
 pub(crate) use nodes::MAX_BYTES;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "record", target_os = "linux"))]
 pub(crate) use nodes::log_all;
 
 pub use memtrack_model::snapshot::ScopeKind;

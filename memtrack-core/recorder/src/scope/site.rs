@@ -1,13 +1,18 @@
 //! A place in the source where a scope begins. `#[track_memory]` generates a static [`Site`] per function. A site finds
 //! its scope in a small per-thread cache instead of hashing a name.
 
-use super::guard::{Guard, current_node};
-use super::nodes::{ScopeNode, id_of, is_same};
+use super::guard::Guard;
+#[cfg(feature = "record")]
+use super::{
+    current::current_node,
+    nodes::{ScopeNode, id_of, is_same},
+};
+#[cfg(feature = "record")]
 use crate::switch;
 use memtrack_model::snapshot::ScopeKind;
 use std::any::type_name;
-use std::cell::Cell;
-use std::ptr;
+#[cfg(feature = "record")]
+use std::{cell::Cell, ptr};
 
 /// An annotated function, with the kind and name of its scope.
 #[derive(Debug)]
@@ -23,6 +28,7 @@ pub(super) struct Label {
     type_name: Option<&'static str>,
 }
 
+#[cfg(feature = "record")]
 #[derive(Clone, Copy)]
 struct Entry {
     parent: Option<&'static ScopeNode>,
@@ -32,8 +38,10 @@ struct Entry {
 
 /// The number of cache entries per thread (2.5 KiB). A training step of a small model has about thirty scopes, which
 /// should not evict each other.
+#[cfg(feature = "record")]
 const CACHE_ENTRIES: usize = 64;
 
+#[cfg(feature = "record")]
 thread_local! {
     static CACHE: [Cell<Option<Entry>>; CACHE_ENTRIES] = const { [const { Cell::new(None) }; CACHE_ENTRIES] };
 }
@@ -47,13 +55,21 @@ impl Site {
     /// Enters the scope. If scopes are turned off, this costs one relaxed load and a branch.
     #[inline(always)]
     pub fn enter(&'static self) -> Guard {
-        if switch::is_on(switch::SCOPES) { enter_now(self.label()) } else { Guard::inert() }
+        #[cfg(feature = "record")]
+        if switch::is_on(switch::SCOPES) {
+            return enter_now(self.label());
+        }
+        Guard::inert()
     }
 
     /// Enters the scope under the name of `T`. If scopes are turned off, this costs one relaxed load and a branch.
     #[inline(always)]
     pub fn enter_as<T: ?Sized>(&'static self) -> Guard {
-        if switch::is_on(switch::SCOPES) { enter_now(self.label_as::<T>()) } else { Guard::inert() }
+        #[cfg(feature = "record")]
+        if switch::is_on(switch::SCOPES) {
+            return enter_now(self.label_as::<T>());
+        }
+        Guard::inert()
     }
 
     /// Returns the label with the site's own name.
@@ -67,11 +83,13 @@ impl Site {
     }
 }
 
+#[cfg(feature = "record")]
 #[inline(never)]
 fn enter_now(label: Label) -> Guard {
     Guard::enter_node(label.node_under(current_node()))
 }
 
+#[cfg(feature = "record")]
 impl Label {
     /// Returns the scope with this label inside `parent`. Costs a few nanoseconds if this thread entered it recently.
     pub(super) fn node_under(self, parent: Option<&'static ScopeNode>) -> &'static ScopeNode {
@@ -117,6 +135,7 @@ impl Label {
 
 /// Returns the last path segment of a type's name without references, `dyn` and generics, such as `Linear` for
 /// `&mut net::Linear<f32>`. Returns `None` for types that have no such segment (tuples, slices, closures).
+#[cfg(feature = "record")]
 fn short_type_name(full: &str) -> Option<&str> {
     let mut path = full;
     while let Some(rest) = ["&", "mut ", "dyn "].iter().find_map(|prefix| path.strip_prefix(prefix)) {
@@ -131,7 +150,7 @@ fn short_type_name(full: &str) -> Option<&str> {
     Some(segment).filter(|name| is_identifier(name))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "record"))]
 mod tests {
     use super::short_type_name;
 

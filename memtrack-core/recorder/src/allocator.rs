@@ -1,11 +1,21 @@
-//! The program's global allocator. It calls the inner allocator and then, if the heap is observed, the fast path
-//! ([`fast`]) or the slow path ([`record`](super::record)).
+//! The program's global allocator. It calls the inner allocator and then, if the heap is observed, the functions of
+//! [`host`](crate::host). Without the feature `record` it only calls the inner allocator.
+#![allow(unsafe_code)]
 
-use super::{HOST, fast, note_call, record, report_refusal, reserve};
-use crate::{accounts, reentry, switch};
 use std::alloc::{GlobalAlloc, Layout, System};
+#[cfg(feature = "record")]
+use {
+    crate::host::{count_alloc, count_free, note_call, record_alloc, record_free, record_realloc},
+    crate::host::{report_refusal, reserve},
+    crate::{accounts, reentry, switch},
+    memtrack_model::event::DeviceId,
+};
+
+#[cfg(feature = "record")]
+const HOST: DeviceId = DeviceId::HOST;
 
 /// The switches that require blocks to be observed. If none of them is on, calls only reach the inner allocator.
+#[cfg(feature = "record")]
 const ANY_OBSERVER: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
 
 /// A global allocator that wraps another allocator and reports its blocks to the recorder.
@@ -49,6 +59,7 @@ impl<A> TrackingAllocator<A> {
     }
 }
 
+#[cfg(feature = "record")]
 impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Allocates a new block and copies the content of `block` to it. `block` stays allocated. Returns null if there is
     /// no memory.
@@ -73,6 +84,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
 // thread-local is an offset, whereas in a shared library it is a call. All work beyond counting is in separate
 // functions. These are tail-called, with the size and alignment in the order in which an allocator receives them, so
 // that the counting path need not save or move registers.
+#[cfg(feature = "record")]
 impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Observes an allocation and returns the block. If the allocation failed and memtrack itself requested it, returns
     /// a block from the reserve.
@@ -85,7 +97,25 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if on & switch::ACCOUNTS != 0 {
             return observe_alloc_in_account(block, size, align);
         }
-        if !block.is_null() && fast::count_alloc(size) { block } else { record_or_refuse(block, size, align) }
+        if !block.is_null() && count_alloc(size) { block } else { record_or_refuse(block, size, align) }
+    }
+
+    /// Reallocates a block that may be from the reserve, while blocks are observed.
+    ///
+    /// # Safety
+    /// The same as for `realloc`.
+    #[inline(always)]
+    unsafe fn observe_realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if reserve::contains(block) {
+            // SAFETY: the caller guarantees that the new size is valid, and blocks from the reserve are never freed.
+            return unsafe { self.copy_to_new_block(block, layout, new_size) };
+        }
+        if switch::is_on(switch::ACCOUNTS) {
+            // SAFETY: the caller upholds the requirements of `realloc`, and the block is not from the reserve.
+            return unsafe { self.realloc_in_account(block, layout, new_size) };
+        }
+        // SAFETY: as above.
+        unsafe { self.realloc_recorded(block, layout, new_size) }
     }
 
     /// Reallocates a block and records the free and the allocation.
@@ -93,10 +123,10 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// # Safety
     /// The same as for `realloc`. In addition, the block must not be from the reserve.
     #[inline(always)]
-    unsafe fn realloc_observed(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn realloc_recorded(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller upholds the requirements of `realloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
-        let new = record::record_realloc(block, layout.size(), || (inner(), new_size));
+        let new = record_realloc(block, layout.size(), || (inner(), new_size));
         if !new.is_null() {
             return new;
         }
@@ -122,7 +152,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     unsafe fn realloc_in_account(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let removed = accounts::reallocating(HOST, block as u64);
         // SAFETY: the caller upholds the same requirements.
-        let new = unsafe { self.realloc_observed(block, layout, new_size) };
+        let new = unsafe { self.realloc_recorded(block, layout, new_size) };
         accounts::reallocated(removed, new as u64, new_size as u64);
         new
     }
@@ -140,8 +170,8 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if switch::is_on(switch::ACCOUNTS) {
             accounts::freeing(HOST, block as u64);
         }
-        if switch::is_on(switch::HOST | switch::RESERVE) && !fast::count_free(block, size) {
-            record::record_free(block as u64, size as u64);
+        if switch::is_on(switch::HOST | switch::RESERVE) && !count_free(block, size) {
+            record_free(block as u64, size as u64);
         }
         // SAFETY: the caller upholds the requirements of `dealloc`.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
@@ -153,7 +183,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// The same as for `inner.dealloc`.
     #[inline(never)]
     unsafe fn record_and_free(block: *mut u8, size: usize, align: usize, inner: &A) {
-        record::record_free(block as u64, size as u64);
+        record_free(block as u64, size as u64);
         // SAFETY: the caller upholds the requirements of `dealloc`.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
@@ -167,27 +197,34 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees what the inner allocator requires.
         let block = unsafe { self.inner.alloc(layout) };
-        Self::observe_alloc(block, layout.size(), layout.align())
+        #[cfg(feature = "record")]
+        let block = Self::observe_alloc(block, layout.size(), layout.align());
+        block
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        Self::observe_alloc(block, layout.size(), layout.align())
+        #[cfg(feature = "record")]
+        let block = Self::observe_alloc(block, layout.size(), layout.align());
+        block
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let (size, align, on) = (layout.size(), layout.align(), switch::all());
-        if on & ANY_OBSERVER != 0 {
-            if on & (switch::RESERVE | switch::ACCOUNTS) != 0 {
-                // SAFETY: as in `alloc`.
-                return unsafe { Self::free_slow_path(block, size, align, &self.inner) };
-            }
-            if !fast::count_free(block, size) {
-                // SAFETY: as in `alloc`.
-                return unsafe { Self::record_and_free(block, size, align, &self.inner) };
+        #[cfg(feature = "record")]
+        {
+            let (size, align, on) = (layout.size(), layout.align(), switch::all());
+            if on & ANY_OBSERVER != 0 {
+                if on & (switch::RESERVE | switch::ACCOUNTS) != 0 {
+                    // SAFETY: as in `alloc`.
+                    return unsafe { Self::free_slow_path(block, size, align, &self.inner) };
+                }
+                if !count_free(block, size) {
+                    // SAFETY: as in `alloc`.
+                    return unsafe { Self::record_and_free(block, size, align, &self.inner) };
+                }
             }
         }
         // SAFETY: as in `alloc`.
@@ -196,25 +233,19 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if !switch::is_on(ANY_OBSERVER) {
-            // SAFETY: as in `alloc`.
-            return unsafe { self.inner.realloc(block, layout, new_size) };
+        #[cfg(feature = "record")]
+        if switch::is_on(ANY_OBSERVER) {
+            // SAFETY: the caller upholds the requirements of `realloc`.
+            return unsafe { self.observe_realloc(block, layout, new_size) };
         }
-        if reserve::contains(block) {
-            // SAFETY: the caller guarantees that the new size is valid, and blocks from the reserve are never freed.
-            return unsafe { self.copy_to_new_block(block, layout, new_size) };
-        }
-        if switch::is_on(switch::ACCOUNTS) {
-            // SAFETY: the caller upholds the requirements of `realloc`, and the block is not from the reserve.
-            return unsafe { self.realloc_in_account(block, layout, new_size) };
-        }
-        // SAFETY: as above.
-        unsafe { self.realloc_observed(block, layout, new_size) }
+        // SAFETY: as in `alloc`.
+        unsafe { self.inner.realloc(block, layout, new_size) }
     }
 }
 
 /// Observes an allocation while accounts are kept, and returns the block. It is tail-called so that the usual path
 /// saves no registers for it.
+#[cfg(feature = "record")]
 #[cold]
 #[inline(never)]
 fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
@@ -222,7 +253,7 @@ fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u
     if !block.is_null() {
         accounts::allocated(HOST, block as u64, size as u64);
     }
-    if !switch::is_on(switch::HOST | switch::RESERVE) || !block.is_null() && fast::count_alloc(size) {
+    if !switch::is_on(switch::HOST | switch::RESERVE) || !block.is_null() && count_alloc(size) {
         return block;
     }
     record_or_refuse(block, size, align)
@@ -230,9 +261,10 @@ fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u
 
 /// Records an allocation that the fast path has not counted. If the allocation failed and memtrack itself requested it,
 /// returns a block from the reserve.
+#[cfg(feature = "record")]
 #[inline(never)]
 fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
-    record::record_alloc(block, size as u64);
+    record_alloc(block, size as u64);
     match Layout::from_size_align(size, align) {
         Ok(layout) if block.is_null() => {
             report_refusal(size);
@@ -240,4 +272,26 @@ fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
         }
         _ => block,
     }
+}
+
+/// Returns the number of bytes that memtrack itself holds for its recording, on the heap and in its own mappings:
+/// events, live blocks, stacks, scopes, per-thread state and unwind tables. They are the memory cost of recording and
+/// appear in no report. The memory of snapshots and reports is not included.
+///
+/// Visits the shards of all tables, so it is cheap enough to call once a second, but not once per event.
+pub fn own_bytes() -> i64 {
+    #[cfg(feature = "record")]
+    return crate::internal_bytes::total() + crate::events::table_bytes() as i64;
+    #[cfg(not(feature = "record"))]
+    0
+}
+
+/// Returns the number of bytes of the tracked heap that are in no statistics, because memtrack itself allocated them.
+/// Tests use it to check that every byte of the heap is either in the statistics or counted here.
+#[doc(hidden)]
+pub fn internal_heap_bytes() -> i64 {
+    #[cfg(feature = "record")]
+    return crate::host::INTERNAL_HEAP_BYTES.load(std::sync::atomic::Ordering::Relaxed);
+    #[cfg(not(feature = "record"))]
+    0
 }
