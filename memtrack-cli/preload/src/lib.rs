@@ -49,9 +49,9 @@ mod tls {
 
 use memtrack_cuda::run;
 #[cfg(target_os = "linux")]
-use memtrack_recorder::host::TrackingAllocator;
+use memtrack_recorder::allocator::TrackingAllocator;
 
-/// Counts the memory that the recorder holds (`host::own_bytes`).
+/// Counts the memory that the recorder holds (`own_bytes`).
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: TrackingAllocator<&private_heap::PrivateHeap> = TrackingAllocator::new(&PRIVATE_HEAP);

@@ -6,9 +6,11 @@
 //! - `record`, `allocator`, `scope`, `operators`: what programs call. Without the feature `record`, only these and `switch`
 //!   are compiled, and do nothing.
 //! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
-//! - `host`: the host heap, budget and sampler; `scope`: the open scopes; `stack`: capture, interning
-//!   and loaded binaries.
-//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
+//! - `clock`, and `settings` of the running session; `scope`: the open scopes; `stack`: capture, interning and loaded
+//!   binaries.
+//! - `host`: which small blocks of the heap are recorded (budget and sampler). It does not depend on `events`, which does
+//!   not depend on `allocator`.
+//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table and order; sessions
 //!   and how they end; snapshots (`collect`, `merge`); streams; forks; segments and driver memory.
 //! - `accounts`: exact sums for tests with limits.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
@@ -36,6 +38,8 @@ pub mod accounts;
 #[doc(hidden)]
 pub mod bench_internals;
 #[cfg(feature = "record")]
+mod clock;
+#[cfg(feature = "record")]
 pub mod environment;
 #[cfg(feature = "record")]
 pub mod events;
@@ -56,6 +60,8 @@ pub mod python;
 #[cfg(feature = "record")]
 pub mod reentry;
 #[cfg(feature = "record")]
+mod settings;
+#[cfg(feature = "record")]
 mod shared_map;
 #[cfg(all(feature = "record", target_os = "linux"))]
 #[doc(hidden)]
@@ -66,6 +72,10 @@ pub mod signals;
 pub mod stack;
 #[cfg(feature = "record")]
 mod zeroed;
+
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use settings::set_internal_code;
 
 /// The name under which `memtrack-core` publishes [`events`].
 #[cfg(feature = "record")]

@@ -2,7 +2,7 @@
 //! the allocator reports, because `free` receives no size. This way, the sums of allocations and frees agree.
 #![allow(unsafe_code)]
 
-use memtrack_recorder::{host, internal_bytes, switch};
+use memtrack_recorder::{allocator, internal_bytes, switch};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +27,7 @@ pub(super) fn is_without_sizes() -> bool {
 
 /// Records an allocation; null means that it failed.
 pub fn allocated(block: *mut c_void, size_bytes: usize) {
-    host::after_alloc(block.cast(), size_bytes);
+    allocator::after_alloc(block.cast(), size_bytes);
     if block.is_null() {
         report_refused(size_bytes);
     }
@@ -36,7 +36,7 @@ pub fn allocated(block: *mut c_void, size_bytes: usize) {
 /// Reports that the heap refused a request. `errno` is preserved.
 #[cold]
 fn report_refused(size_bytes: usize) {
-    preserving_errno(|| host::report_refusal(size_bytes));
+    preserving_errno(|| allocator::report_refusal(size_bytes));
 }
 
 /// Calls `act` and restores `errno`.
@@ -57,7 +57,7 @@ pub fn unrecorded<R>(act: impl FnOnce() -> R) -> R {
 
 /// Records that a block is about to be freed.
 pub fn will_be_freed(block: *mut c_void, size_bytes: usize) {
-    host::before_free(block.cast(), size_bytes);
+    allocator::before_free(block.cast(), size_bytes);
 }
 
 /// Calls the closure, which returns the new block and its size, and records the call as a `realloc`.
@@ -72,7 +72,7 @@ pub fn reallocated(
         size_bytes = bytes;
         (new.cast(), bytes)
     };
-    let new = host::record_realloc(old.cast(), old_bytes, realloc).cast::<c_void>();
+    let new = allocator::record_realloc(old.cast(), old_bytes, realloc).cast::<c_void>();
     if new.is_null() {
         report_refused(size_bytes);
     }
@@ -83,26 +83,26 @@ pub fn reallocated(
 /// blocks. Returns whether it was counted; otherwise, [`record_object`] must be called.
 #[inline(always)]
 pub fn count_object(size_bytes: usize) -> bool {
-    host::count_alloc(size_bytes)
+    allocator::count_alloc(size_bytes)
 }
 
 /// Records an allocated block that was not only counted. `errno` is preserved.
 #[inline(never)]
 pub fn record_object(block: *mut c_void, size_bytes: usize) {
-    preserving_errno(|| host::after_alloc(block.cast(), size_bytes));
+    preserving_errno(|| allocator::after_alloc(block.cast(), size_bytes));
 }
 
 /// Counts the free of a block of [`count_object`], which was only counted. Returns whether it was counted; otherwise,
 /// [`record_object_free`] must be called.
 #[inline(always)]
 pub fn count_object_free(size_bytes: usize) -> bool {
-    host::count_untracked_free(size_bytes)
+    allocator::count_untracked_free(size_bytes)
 }
 
 /// Records that a block that was not only counted is about to be freed. `errno` is preserved.
 #[inline(never)]
 pub fn record_object_free(block: *mut c_void, size_bytes: usize) {
-    preserving_errno(|| host::before_free(block.cast(), size_bytes));
+    preserving_errno(|| allocator::before_free(block.cast(), size_bytes));
 }
 
 /// Adds bytes that memtrack takes for the program's blocks, which a forked child inherits.

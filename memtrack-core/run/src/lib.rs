@@ -19,10 +19,10 @@ mod census;
 pub mod heap;
 mod limits;
 
-use memtrack_recorder::recorder::{Options, session, set_internal_code, with_room};
+use memtrack_recorder::recorder::{Options, session, with_room};
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::{binary_at, loaded_modules};
-use memtrack_recorder::{environment, reentry, shared_memory};
+use memtrack_recorder::{environment, reentry, set_internal_code, shared_memory};
 use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};

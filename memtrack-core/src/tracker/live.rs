@@ -13,8 +13,8 @@ use std::path::Path;
 use {
     super::run::{Observer, Run, State, change_trackers},
     memtrack_model::Snapshot,
-    memtrack_recorder::recorder::{generation, session},
-    memtrack_recorder::{host, message, reentry, scope},
+    memtrack_recorder::recorder::{generation, recent_resident_bytes, session},
+    memtrack_recorder::{message, reentry, scope},
     std::sync::{Arc, Mutex},
 };
 
@@ -227,7 +227,7 @@ impl MemoryTracker {
         std::mem::swap(&mut *self.run().lock_state(), &mut state);
         drop(state);
         // Create the reader for the resident set now rather than when an operator ends.
-        host::recent_resident_bytes();
+        recent_resident_bytes();
         self.run().set_baseline();
         self.loaded = false;
         if !joined {

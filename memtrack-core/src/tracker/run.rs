@@ -7,10 +7,10 @@ use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_recorder::recorder::{
-    DEVICE_SLOTS, ForkCell, Sums, device_of, observed_sums, slot_of, sums, ticks,
+    DEVICE_SLOTS, ForkCell, Sums, device_of, observed_sums, recent_resident_bytes, slot_of, sums, ticks,
 };
+use memtrack_recorder::reentry;
 use memtrack_recorder::scope::{ScopeNode, ScopeObserver};
-use memtrack_recorder::{host, reentry};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -261,7 +261,7 @@ impl State {
         let sums = observed_sums(slot).since(&self.start_sums[slot]);
         let (allocated, active) = (sums.allocated(), sums.active());
         let (reserved, ticks) = if device.is_host() {
-            let (resident, ticks) = host::recent_resident_bytes();
+            let (resident, ticks) = recent_resident_bytes();
             (resident as i64, ticks)
         } else {
             // A pool that does not report segments has reserved at least the memory in use.

@@ -73,6 +73,23 @@ fn packages_depend_only_on_packages_below_them() {
     }
 }
 
+/// Returns whether a Rust file in `folder` contains one of these paths outside comments.
+fn uses(folder: &Path, paths: &[&str]) -> bool {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|file| {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        code.any(|line| paths.iter().any(|path| line.contains(path)))
+    })
+}
+
+#[test]
+fn the_recorders_layers_depend_on_lower_ones_only() {
+    let folder = |name| root().join("memtrack-core/recorder/src").join(name);
+    assert!(uses(&folder("allocator"), &["crate::events"]) && uses(&folder("events"), &["crate::host"]));
+    assert!(!uses(&folder("events"), &["crate::allocator"]));
+    assert!(!uses(&folder("host"), &["crate::allocator", "crate::events"]));
+}
+
 /// Returns the folders of all packages of the workspace.
 fn members() -> Vec<PathBuf> {
     let text = fs::read_to_string(root().join("Cargo.toml")).unwrap();

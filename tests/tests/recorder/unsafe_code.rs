@@ -44,8 +44,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/run/src", "census heap lib limits", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
-    ("memtrack-core/recorder/src", "allocator", "`GlobalAlloc`"),
-    ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
+    ("memtrack-core/recorder/src/allocator", "mod", "`GlobalAlloc`"),
+    ("memtrack-core/recorder/src", "clock environment", "the processor's counter, the auxiliary vector"),
     ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
@@ -58,12 +58,12 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (
         "memtrack-core/recorder/src/host",
-        "counting cpu_time live_filter mod reserve resident transferred",
-        "`GlobalAlloc`, and tables that are read without a lock",
+        "counting cpu_time live_filter mod reserve transferred",
+        "tables that are read without a lock",
     ),
     (
         "memtrack-core/recorder/src/events",
-        "barrier binaries chunk clock collect current_thread exit fork hooks inherit ring same_memory scope_sums \
+        "barrier binaries chunk collect current_thread exit fork hooks inherit resident ring same_memory scope_sums \
          stream_file stream_thread streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
     ),

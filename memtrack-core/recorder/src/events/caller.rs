@@ -2,7 +2,8 @@
 //! while nothing is monitored.
 
 use super::hooks::Hook;
-use super::{RECORDER, binaries, clock, fork};
+use super::{RECORDER, binaries, fork};
+use crate::clock;
 use crate::reentry;
 use crate::stack::capture::Registers;
 use memtrack_model::event::StackId;

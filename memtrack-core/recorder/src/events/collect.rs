@@ -9,7 +9,8 @@ use super::merge::Run;
 use super::thread_names;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
-use super::{Options, Recorder, binaries, clock, marks, merge, operators, scope_sums, settings};
+use super::{Options, Recorder, binaries, marks, merge, operators, scope_sums};
+use crate::{clock, settings};
 use crate::{host, reentry, scope};
 use memtrack_model::event::{Action, Event, EventFlags};
 use memtrack_model::snapshot::{
@@ -91,7 +92,7 @@ impl Recorder {
         let since = settings::start_ticks();
         let sums: [Sums; DEVICE_SLOTS] =
             std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
-        let counted_peak = host::counted_peak::so_far(moment);
+        let counted_peak = super::counted_peak::so_far(moment);
         let scope_sums = scope_sums::all();
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
@@ -307,7 +308,8 @@ fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> 
 
 /// Returns the counts of a device, or `None` if it has no events.
 fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<DeviceStatistics> {
-    let counts = statistics_of(slot, sums, kept, if slot == 0 { host::resident_bytes() } else { 0 })?;
+    let counts =
+        statistics_of(slot, sums, kept, if slot == 0 { super::resident::resident_bytes() } else { 0 })?;
     Some(DeviceStatistics { recorded: kept + dropped, dropped, ..counts })
 }
 

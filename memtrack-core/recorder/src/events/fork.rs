@@ -144,5 +144,6 @@ extern "C" fn in_child() {
     super::threads::reset_after_fork();
     super::current_thread::reset_after_fork();
     crate::host::reset_after_fork();
+    super::counted_peak::clear();
     super::hooks::resume_after_fork();
 }

@@ -7,9 +7,10 @@
 //! address selects one of the four: threads whose blocks are far apart do not compete for cache lines, and threads that
 //! share a pool do not all wait for one lock.
 
+use super::counted_peak;
 use super::order::stamp;
-use super::{settings, slot_of};
-use crate::host;
+use super::slot_of;
+use crate::settings;
 use crate::shared_map::{Entry, SharedMap};
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::LiveBlock;
@@ -196,7 +197,7 @@ impl LiveTable {
     #[inline(always)]
     fn stamp(&self, key: &Key, newest_of_thread: &Cell<u64>) -> u64 {
         let newest = &self.newest[self.shard(key)].0;
-        let now = super::clock::ticks_after(newest_of_thread.get());
+        let now = crate::clock::ticks_after(newest_of_thread.get());
         let ticks = stamp(now, newest.load(Ordering::Relaxed), newest_of_thread.get());
         newest.store(ticks, Ordering::Relaxed);
         newest_of_thread.set(ticks);
@@ -273,7 +274,7 @@ impl LiveTable {
         crate::shared_memory::count(crate::shared_memory::Counter::UntrackedBlocks, 1);
         if device.is_host() {
             // From now on blocks may be allocated and freed without events.
-            host::counted_peak::begin();
+            counted_peak::begin();
         }
     }
 

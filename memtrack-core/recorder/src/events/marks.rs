@@ -4,10 +4,10 @@
 //! The newest 65,536 marks are kept, protected by a separate lock that is held while one row is copied; the file of a
 //! stream also contains the earlier marks. Marks are stamped like events (greater than the thread's newest stamp).
 
-use super::clock;
 use super::fork::ForkCell;
 use super::hooks::Hook;
 use super::order::stamp;
+use crate::clock;
 use crate::scope::intern_name;
 use crate::{internal_bytes, reentry, switch};
 use memtrack_model::event::ThreadId;

@@ -2,7 +2,7 @@
 //! be sorted together: the events of a single-threaded program are copied once, one chunk at a time.
 
 use super::chunk::Chunk;
-use super::settings;
+use crate::settings;
 use memtrack_model::event::Event;
 use std::ops::Range;
 use std::sync::Arc;

@@ -9,8 +9,8 @@ mod binaries;
 mod bounds;
 mod caller;
 mod chunk;
-mod clock;
 mod collect;
+pub(crate) mod counted_peak;
 mod current_thread;
 #[cfg(feature = "cuda")]
 pub mod driver_memory;
@@ -31,12 +31,12 @@ mod pace;
 #[doc(hidden)]
 pub mod parts;
 pub mod report_hook;
+mod resident;
 mod ring;
 mod same_memory;
 mod scope_sums;
 mod segments;
 pub mod session;
-mod settings;
 mod stream_file;
 mod stream_thread;
 mod streaming;
@@ -52,14 +52,11 @@ pub use crate::record::*;
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub(crate) use oom::report_heap_refusal;
 
+pub use crate::clock::{reading as clock_now, ticks};
 pub use allocated::{Allocated, allocated_at};
 pub use barrier::wait_for_hooks;
 pub use caller::{clock_so_far, stack_here, stacks_so_far};
 pub(crate) use caller::{loaded_binaries, prepare_for_accounts};
-pub use clock::reading as clock_now;
-#[cfg(target_os = "linux")]
-pub(crate) use clock::{counter_kind, set_counter_kind};
-pub use clock::{ns_per_tick, ticks};
 pub use collect::{meta_of_process, statistics_of};
 pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
 pub use current_thread::{key_of_thread_end, note_scope_change, with_room};
@@ -67,15 +64,11 @@ pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
 #[cfg(target_os = "linux")]
 pub use pace::Pace;
+pub use resident::recent_resident_bytes;
 pub(crate) use same_memory::is_copy;
 #[cfg(target_os = "linux")]
 pub(crate) use scope_sums::scope_of_row;
-pub(crate) use settings::internal_code;
-#[cfg(feature = "cuda")]
-pub use settings::set_internal_code;
-pub use settings::{sample_threshold_bytes, sampling, session as session_number};
 pub(crate) use thread_names::name_of as name_of_thread;
-pub(crate) use thread_sums::{Bounds, bounds};
 #[cfg(target_os = "linux")]
 pub(crate) use threads::add_shared_sums;
 pub use threads::{DEVICE_SLOTS, device_of, observed_sums, slot_of, sums};
@@ -84,6 +77,7 @@ pub use totals::Sums;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
 pub use unload::closed_libraries;
 
+use crate::settings;
 use crate::stack::intern::StackInterner;
 use chunk::Chunk;
 use live::LiveTable;
@@ -97,8 +91,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The process's only recorder. A forked child creates a new one.
 pub static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 
+/// Returns the number of bytes that memtrack itself holds, as [`own_bytes`](crate::allocator::own_bytes) documents.
+pub(crate) fn own_bytes() -> i64 {
+    crate::internal_bytes::total() + table_bytes() as i64
+}
+
 /// Returns the number of blocks in the live table. Visits each shard, which takes a microsecond or two.
-pub(crate) fn live_blocks() -> u64 {
+fn live_blocks() -> u64 {
     RECORDER.get().live.len() as u64
 }
 
@@ -217,7 +216,7 @@ impl Recorder {
 }
 
 /// Returns the total memory of the tables that can report their size, in bytes.
-pub(crate) fn table_bytes() -> usize {
+fn table_bytes() -> usize {
     if !RECORDER.is_made() {
         return 0;
     }

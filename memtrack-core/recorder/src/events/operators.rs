@@ -7,10 +7,10 @@
 //! When all pieces together have reached the bound, further lines are only counted: the first lines (the parameters)
 //! are kept because they are needed to understand the later lines.
 
-use super::clock;
 use super::fork::ForkCell;
 use super::hooks::Hook;
 use super::order::stamp;
+use crate::clock;
 use crate::{internal_bytes, reentry, switch};
 use memtrack_file::operators::{MAX_FRAMED_BYTES, OperatorLine, append};
 use memtrack_model::event::ScopeId;

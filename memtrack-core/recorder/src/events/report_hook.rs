@@ -11,7 +11,8 @@
 use super::exit::lock_session_within;
 use super::pace::Pace;
 use super::session::has_memory;
-use super::{Hook, OutOfMemory, RECORDER, clock};
+use super::{Hook, OutOfMemory, RECORDER};
+use crate::clock;
 use crate::host::reserve;
 use crate::scope::{self, ScopeKind, ScopeNode};
 use crate::stack::separate_stack;
@@ -85,7 +86,7 @@ pub(super) fn at_refusal(requested_bytes: u64) {
     let oom = OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0);
     // Enough for a snapshot and some symbolized functions.
     let has_memory = || {
-        let wanted_bytes = 2 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (64 << 20);
+        let wanted_bytes = 2 * usize::try_from(super::own_bytes()).unwrap_or(0) + (64 << 20);
         !reserve::ran_out() && reserve::is_available(wanted_bytes)
     };
     match has_stack {

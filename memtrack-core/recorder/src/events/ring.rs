@@ -4,7 +4,7 @@
 
 use super::chunk::Chunk;
 use super::hooks::FIRST_CHUNK_EVENTS;
-use super::settings;
+use crate::settings;
 use memtrack_model::event::Event;
 use std::collections::VecDeque;
 use std::sync::Arc;

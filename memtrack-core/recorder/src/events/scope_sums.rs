@@ -13,9 +13,10 @@
 
 #![allow(unsafe_code)]
 
+use super::Recorder;
 use super::fork::ForkCell;
 use super::threads::{self, DEVICE_SLOTS, device_of};
-use super::{Recorder, clock};
+use crate::clock;
 use crate::internal_bytes;
 use crate::scope::{self, SCOPE_IDS};
 use crate::zeroed::Zeroed;
@@ -209,7 +210,7 @@ impl WriteSchedule {
         if sums.rows == self.written {
             return;
         }
-        let peak = crate::host::counted_peak::so_far(clock::ticks());
+        let peak = super::counted_peak::so_far(clock::ticks());
         recorder.with_stream(|stream| stream.attempt(|stream| stream.append_sums(&sums, peak.as_ref())));
         self.written = sums.rows;
     }

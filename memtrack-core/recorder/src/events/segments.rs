@@ -1,9 +1,9 @@
 //! The segments that exist. A segment reported by the driver's hook also counts as a block, until a pool reports blocks
 //! inside it: from then on the pool's blocks are the allocations, and the segment contains them.
 
-use super::settings;
 use super::threads::slot_of;
 use super::{HookContext, scope_sums};
+use crate::settings;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::Segment;
 use std::collections::BTreeMap;

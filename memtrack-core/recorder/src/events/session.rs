@@ -9,11 +9,9 @@ use super::report_hook::PrintedReports;
 use super::stream_file::Stream;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
-use super::{
-    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, exit, fork, ring, scope_sums, settings,
-    threads,
-};
+use super::{Enabled, Options, RECORDER, Recorder, barrier, binaries, exit, fork, ring, scope_sums, threads};
 use crate::host::reserve;
+use crate::{clock, settings};
 use crate::{environment, message, reentry, scope, signals, stack, switch};
 use memtrack_file::{ReplacingFile, tagged_path};
 use memtrack_model::snapshot::Snapshot;
@@ -142,7 +140,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
         count_children();
     }
     let baseline = Baseline::now();
-    crate::host::counted_peak::set_base(&baseline.sums[0]);
+    super::counted_peak::set_base(&baseline.sums[0]);
     #[cfg(feature = "cuda")]
     recorder.readings.begin(&baseline.sums);
     *session = Some(Session::new(options.clone(), baseline));
@@ -202,7 +200,7 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
 /// run out earlier. After an error, the program continues without the recording.
 pub(super) fn has_memory() -> io::Result<()> {
     // For the snapshot's tables, the buffers for writing them, and a margin.
-    let wanted_bytes = || 3 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (32 << 20);
+    let wanted_bytes = || 3 * usize::try_from(super::own_bytes()).unwrap_or(0) + (32 << 20);
     if !reserve::ran_out() || reserve::is_available(wanted_bytes()) {
         return Ok(());
     }
@@ -358,6 +356,7 @@ impl Recorder {
         super::operators::clear();
         super::marks::clear();
         crate::host::forget_samples();
+        super::counted_peak::clear();
     }
 }
 

@@ -3,9 +3,10 @@
 
 use super::chunk::Chunk;
 use super::parts::{Destination, PartFile, free_number, remove_new_part};
-use super::{Options, Recorder, binaries, clock, collect, fork, marks, settings, thread_names};
+use super::{Options, Recorder, binaries, collect, fork, marks, thread_names};
 use crate::scope;
 use crate::stack::capture::binaries_generation;
+use crate::{clock, settings};
 use memtrack_file::part::Part;
 use memtrack_file::{RecordingWriter, unfinished};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};

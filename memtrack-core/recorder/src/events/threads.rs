@@ -4,12 +4,13 @@
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
+use super::counted_peak;
 use super::current_thread;
 use super::kits::Kit;
 use super::scope_sums;
 use super::thread_sums;
 use super::totals::{Sums, Totals};
-use crate::host::{Countdown, Sampler, counted_peak};
+use crate::host::{Countdown, Recording, Sampler};
 use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
@@ -59,8 +60,21 @@ pub(crate) struct ThreadLocal {
     pub(crate) bounds: StackBounds,
     /// The capture kit, which the thread gets when it captures its first stack, unless too many threads have a kit.
     pub(crate) kit: Option<Kit>,
-    pub(crate) sampler: Sampler,
+    pub(crate) sampler: Sampler<SharedTables>,
     pub(crate) newest_ticks: Cell<u64>,
+}
+
+/// The tables of the recorder, for a thread's sampler.
+pub(crate) struct SharedTables;
+
+impl Recording for SharedTables {
+    fn live_blocks() -> u64 {
+        super::live_blocks()
+    }
+
+    fn begin_counting() {
+        counted_peak::begin();
+    }
 }
 
 /// Everything the recorder keeps for one thread. The fields used to count a small block come first and share a cache

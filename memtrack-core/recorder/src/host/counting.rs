@@ -1,17 +1,17 @@
 //! Counts small blocks that are not recorded, which is nearly all of memtrack's work for a program whose blocks are
 //! sampled. The per-thread state for this shares a cache line with the thread's sums
-//! ([`ThreadState`](crate::events::ThreadState)) and contains a copy of the session's settings, so that the only other
+//! (`ThreadState`) and contains a copy of the session's settings, so that the only other
 //! memory read is the block's slot in [`live_filter`].
 
 use super::live_filter;
-use crate::events::{sample_threshold_bytes, session_number};
+use crate::settings;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence};
 
 /// A thread's countdown to its next sample, and its copy of the settings. Only the owning thread writes it, except in
 /// `invalidate`.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Countdown {
+pub(crate) struct Countdown {
     /// Blocks below this size are small and may be only counted. If it is 0, the thread must read the settings; always
     /// 0 while `filter` is null.
     small_below: AtomicU32,
@@ -26,20 +26,20 @@ pub struct Countdown {
 impl Countdown {
     /// Returns the number of bytes until the next block is sampled.
     #[inline(always)]
-    pub(super) fn left(&self) -> i64 {
+    pub(crate) fn left(&self) -> i64 {
         self.left.load(Ordering::Relaxed)
     }
 
     /// Sets the number of bytes until the next block is sampled.
     #[inline(always)]
-    pub(super) fn set_left(&self, bytes: i64) {
+    pub(crate) fn set_left(&self, bytes: i64) {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
     /// Returns the rest of the countdown after a block of `size_bytes`. The block is sampled if the result is not
     /// positive.
     #[inline(always)]
-    pub(super) fn left_after(&self, size_bytes: u64) -> i64 {
+    pub(crate) fn left_after(&self, size_bytes: u64) -> i64 {
         self.left() - self.countdown_bytes(size_bytes)
     }
 
@@ -51,24 +51,24 @@ impl Countdown {
 
     /// Returns the bytes that each block counts for in addition to its size.
     #[inline(always)]
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.block_bytes.load(Ordering::Relaxed))
     }
 
     /// Sets the number of bytes that each block counts for in addition to its size.
-    pub(super) fn set_block_bytes(&self, bytes: u64) {
+    pub(crate) fn set_block_bytes(&self, bytes: u64) {
         self.block_bytes.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Returns whether a block is certainly small. False if the thread must read the settings.
     #[inline(always)]
-    pub(super) fn is_small(&self, size_bytes: u64) -> bool {
+    pub(crate) fn is_small(&self, size_bytes: u64) -> bool {
         size_bytes < u64::from(self.small_below.load(Ordering::Relaxed))
     }
 
     /// Returns whether an allocated block is small and not sampled. If so, the countdown is reduced.
     #[inline(always)]
-    pub(super) fn is_skipped(&self, size_bytes: u64) -> bool {
+    pub(crate) fn is_skipped(&self, size_bytes: u64) -> bool {
         if !self.is_small(size_bytes) {
             return false;
         }
@@ -82,7 +82,7 @@ impl Countdown {
 
     /// Returns whether a freed block is certainly small and not in the live table.
     #[inline(always)]
-    pub(super) fn is_certainly_untracked(&self, address: u64, size_bytes: u64) -> bool {
+    pub(crate) fn is_certainly_untracked(&self, address: u64, size_bytes: u64) -> bool {
         if !self.is_small(size_bytes) {
             return false;
         }
@@ -92,7 +92,7 @@ impl Countdown {
     }
 
     /// Reads the settings of `session`, whose number the caller has already read. Only the owning thread may call this.
-    pub(super) fn refresh(&self, session: u64) {
+    pub(crate) fn refresh(&self, session: u64) {
         let counts = live_filter::shared();
         if counts.is_null() {
             // Without the counts, the thread always takes the slow path.
@@ -101,12 +101,12 @@ impl Countdown {
         self.filter.store(counts, Ordering::Relaxed);
         // Released so that a signal handler that reads the new value also reads the new filter. A threshold that does
         // not fit in 32 bits is applied by the slow path.
-        let small_below = u32::try_from(sample_threshold_bytes()).unwrap_or(u32::MAX);
+        let small_below = u32::try_from(settings::sample_threshold_bytes()).unwrap_or(u32::MAX);
         self.small_below.store(small_below, Ordering::Release);
         // Another session may have begun meanwhile: either its number is read here, or its call of `invalidate` comes
         // after this store.
         fence(Ordering::SeqCst);
-        if session_number() != session {
+        if settings::session() != session {
             self.invalidate();
         }
     }

@@ -72,7 +72,7 @@ fn fallback_count(address: u64) -> &'static AtomicU8 {
 
 /// Returns whether the block at `address` may be in the live table.
 #[inline(always)]
-pub(super) fn may_contain(address: u64) -> bool {
+pub(crate) fn may_contain(address: u64) -> bool {
     let counts = COUNTS.load(Ordering::Acquire);
     if counts.is_null() {
         return false;
@@ -85,7 +85,7 @@ pub(super) fn may_contain(address: u64) -> bool {
 }
 
 /// Returns the counts for a thread to keep, or null if only the fallback counts are used.
-pub(super) fn shared() -> *mut AtomicU8 {
+pub(crate) fn shared() -> *mut AtomicU8 {
     let counts = counts_or_allocate();
     if std::ptr::eq(counts, fallback()) { std::ptr::null_mut() } else { counts }
 }
@@ -102,7 +102,7 @@ fn counts_or_allocate() -> *mut AtomicU8 {
 /// # Safety
 /// `counts` must be a non-null result of [`shared`].
 #[inline(always)]
-pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
+pub(crate) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
     // SAFETY: the caller guarantees that `counts` is a non-null result of `shared`.
     let is_counted = |slot| unsafe { count_at(counts, slot) }.load(Ordering::Relaxed) != 0;
     is_counted(page_of(address)) && is_counted(block_of(address))
@@ -111,7 +111,7 @@ pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
 /// Adds a block that is about to be inserted into the live table. This is called before the allocator returns the
 /// block's address, so that the block's free finds it here.
 #[inline(always)]
-pub(super) fn add(address: u64) {
+pub(crate) fn add(address: u64) {
     let counts = counts_or_allocate();
     // A saturated count stays saturated. Every block in its slot is then looked up in the live table, which is slower
     // but still correct.
@@ -127,7 +127,7 @@ pub(super) fn add(address: u64) {
 
 /// Removes a block that is being freed.
 #[inline(always)]
-pub(super) fn remove(address: u64) {
+pub(crate) fn remove(address: u64) {
     let counts = COUNTS.load(Ordering::Acquire);
     if counts.is_null() {
         return;
@@ -175,7 +175,7 @@ fn allocate() -> *mut AtomicU8 {
 }
 
 /// Clears the filter after the live table has been cleared.
-pub(super) fn clear() {
+pub(crate) fn clear() {
     let counts = COUNTS.load(Ordering::Acquire);
     if counts.is_null() {
         return;
@@ -195,7 +195,7 @@ pub(super) fn clear() {
 
 /// Resets the filter in a forked child, where the live table is empty. The counts are the parent's, and writing to them
 /// would copy their pages.
-pub(super) fn reset_after_fork() {
+pub(crate) fn reset_after_fork() {
     COUNTS.store(std::ptr::null_mut(), Ordering::Release);
     FALLBACK.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     TOUCHED.iter().for_each(|touched| touched.store(false, Ordering::Relaxed));

@@ -1,27 +1,24 @@
-//! The host heap as a source of events: [`TrackingAllocator`] wraps the program's global allocator. All blocks of at
-//! least the threshold (64 KiB by default) are recorded. Smaller blocks are recorded too while a budget of processor
-//! time allows it, and are otherwise sampled by bytes. The sums over all blocks are exact in either case.
+//! What memtrack knows about the host heap: which of its small blocks are recorded, and which were. The functions that
+//! record them are in [`allocator`](crate::allocator), and [`events`](crate::events) keeps what they record: this module
+//! depends on neither.
+//!
+//! All blocks of at least the threshold (64 KiB by default) are recorded. Smaller blocks are recorded too while a budget of
+//! processor time allows it (`budget`), and are otherwise sampled by bytes (`sampler`, `counting`). The sums over all blocks
+//! are exact in either case. `live_filter` distinguishes small blocks that were recorded, and `transferred` blocks that
+//! memtrack allocated for the program. `reserve` is memory for when there is none.
 //!
 //! **What are "allocated" and "reserved" on a heap?** Allocated and active memory are the bytes allocated since
 //! monitoring began minus those freed, so both fall below zero when older memory is freed. Reserved memory is the
 //! resident set.
-//!
-//! The path of a block: [`allocator`](crate::allocator) is the program's global allocator, `fast` counts blocks that are not sampled, and
-//! `record` samples or records the others. `sampler` picks the small blocks to record at the rate that `budget` allows;
-//! `counting` is its countdown.
 #![allow(unsafe_code)]
 
 mod budget;
-pub(crate) mod counted_peak;
 mod counting;
 mod cpu_time;
-mod fast;
-mod live_filter;
-mod record;
+pub(crate) mod live_filter;
 pub mod reserve;
-mod resident;
 mod sampler;
-mod transferred;
+pub(crate) mod transferred;
 
 /// The size in bytes of the filter that marks which small blocks are in the live table.
 #[cfg(test)]
@@ -30,42 +27,29 @@ pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 #[cfg(test)]
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
-pub use crate::allocator::{TrackingAllocator, internal_heap_bytes, own_bytes};
+pub use crate::settings::Rules;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use budget::grant_python_loan;
 #[cfg(target_os = "linux")]
 pub(crate) use budget::min_class;
-pub use budget::{sample_block_bytes, so_far as sampling_so_far};
-pub use counting::Countdown;
-pub(crate) use fast::count_free;
-pub use fast::{count_alloc, count_untracked_free};
-pub use record::{after_alloc, before_free, record_realloc};
-pub(crate) use record::{record_alloc, record_free};
-pub use resident::{recent_resident_bytes, resident_bytes};
-pub(crate) use sampler::Sampler;
-pub use sampler::{Rules, StandaloneSampler};
+pub use budget::sample_block_bytes;
+pub(crate) use budget::so_far as sampling_so_far;
+pub(crate) use counting::Countdown;
+pub use sampler::StandaloneSampler;
+pub(crate) use sampler::{Recording, Sampler};
 pub use transferred::allocate_for_program;
 
 use crate::reentry;
-use memtrack_model::event::DeviceId;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-const HOST: DeviceId = DeviceId::HOST;
 /// The index of the host heap in a thread's sums, which are stored by device slot.
-const HOST_SLOT: usize = 0;
+pub(crate) const HOST_SLOT: usize = 0;
 
 /// The bytes of the tracked heap that memtrack itself allocated minus those it freed, both while monitoring was on.
 pub(crate) static INTERNAL_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
 static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 
-/// Reports that the heap refused a request by printing what holds the memory, if the session's options request it. Must
-/// be called outside hooks, while none of memtrack's locks is held.
-#[cold]
-pub fn report_refusal(size_bytes: usize) {
-    crate::events::report_heap_refusal(size_bytes as u64);
-}
-
-/// Returns whether the program's global allocator is a [`TrackingAllocator`]. This is tested with an allocation, so
+/// Returns whether the program's global allocator is a `TrackingAllocator`. This is tested with an allocation, so
 /// recording must be on.
 pub fn is_installed() -> bool {
     let _inside = reentry::enter();
@@ -78,17 +62,15 @@ pub(crate) fn forget_samples() {
     transferred::clear();
     live_filter::clear();
     budget::begin();
-    counted_peak::clear();
 }
 
 /// Resets the heap's state in a forked child, because tables and sums belong to the parent.
 pub(crate) fn reset_after_fork() {
     live_filter::reset_after_fork();
     transferred::reset_after_fork();
-    counted_peak::clear();
 }
 
-/// Notes that the program's global allocator is a [`TrackingAllocator`].
+/// Notes that the program's global allocator is a `TrackingAllocator`.
 pub(crate) fn note_call() {
     if !WAS_CALLED.load(Ordering::Relaxed) {
         WAS_CALLED.store(true, Ordering::Relaxed);
@@ -97,7 +79,7 @@ pub(crate) fn note_call() {
 
 /// Counts bytes that memtrack itself allocated or, if negative, freed.
 #[cold]
-fn count_internal(bytes: i64) {
+pub(crate) fn count_internal(bytes: i64) {
     WAS_CALLED.store(true, Ordering::Relaxed);
     INTERNAL_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }

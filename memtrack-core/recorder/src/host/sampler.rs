@@ -7,10 +7,11 @@
 
 use super::Countdown;
 use super::budget::{Activity, Cost, Ledger, interval, min_class, sample_block_bytes};
-use super::counted_peak;
 use super::cpu_time::thread_cpu_ns;
-use crate::events::{live_blocks, ns_per_tick, sampling, ticks};
+use crate::clock::{ns_per_tick, ticks};
+use crate::settings::{Rules, sampling};
 use memtrack_model::event::EventFlags;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
 /// The maximum number of recorded blocks between two settlements of a thread's ledger.
@@ -23,21 +24,17 @@ const REMEASURE_INTERVAL_NS: f64 = 64e6;
 /// The assumed cost of a recorded block and its free before it has been measured, in nanoseconds.
 const UNMEASURED_PAIR_NS: f64 = 400.0;
 
-/// The rules by which a session samples small blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rules {
-    /// The mean number of bytes between two samples if it is fixed, that is, without a budget. If it is 0, every block
-    /// is sampled.
-    pub mean_bytes: u64,
-    /// The share of processor time that recording may take, or 0 if the mean is fixed.
-    pub budget: f64,
-    /// The number of blocks that the live table may hold before small ones are sampled to save memory.
-    pub live_blocks: u64,
+/// What a sampler needs of the recorder.
+pub(crate) trait Recording {
+    /// Returns the number of blocks in the live table. Takes a microsecond or two.
+    fn live_blocks() -> u64;
+    /// Called before blocks are counted that are not recorded.
+    fn begin_counting();
 }
 
 /// The sampling state of one thread. The countdown itself is in the thread's [`Countdown`], which is passed to every
 /// function that changes it.
-pub struct Sampler {
+pub(crate) struct Sampler<R> {
     /// The number of the session whose rules are in use.
     session: u64,
     /// The mean gap, in bytes, that the countdown was drawn with, or 0 if every block is sampled.
@@ -46,13 +43,14 @@ pub struct Sampler {
     flags: EventFlags,
     random: u64,
     /// The bytes of the gap that remain when the current countdown ends. A gap is counted down in pieces, and the
-    /// counted peak ([`counted_peak`]) is updated after each piece, so that memory cannot be allocated and freed for
+    /// counted peak (`counted_peak`) is updated after each piece, so that memory cannot be allocated and freed for
     /// long without an update.
     rest: i64,
     /// Whether a piece of the gap has ended since [`Self::take_piece_ended`] was last called.
     piece_ended: bool,
     /// The additional state for a budget; `None` without a budget.
     budgeted: Option<BudgetState>,
+    recording: PhantomData<R>,
 }
 
 /// The additional state of a thread with a budget.
@@ -86,7 +84,7 @@ struct BudgetState {
     measure_ticks: u64,
 }
 
-impl Sampler {
+impl<R: Recording> Sampler<R> {
     /// Creates a sampler, which reads the rules when it is first used.
     pub(crate) fn new() -> Self {
         // Use a different seed for each thread, from an address on the thread's stack and the time.
@@ -99,12 +97,21 @@ impl Sampler {
     /// Creates a sampler with `seed`.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
-        Self { session: 0, mean_bytes: 0, flags, random: seed, rest: 0, piece_ended: false, budgeted: None }
+        Self {
+            session: 0,
+            mean_bytes: 0,
+            flags,
+            random: seed,
+            rest: 0,
+            piece_ended: false,
+            budgeted: None,
+            recording: PhantomData,
+        }
     }
 
     /// Decides whether a block of `size_bytes` is sampled in `session`. If so, returns the flags for its event.
     #[inline(always)]
-    pub(super) fn pick(
+    pub(crate) fn pick(
         &mut self,
         countdown: &Countdown,
         size_bytes: u64,
@@ -131,7 +138,7 @@ impl Sampler {
 
     /// Returns whether a piece of the gap has ended since the last call, so that the counted peak must be updated.
     #[inline(always)]
-    pub(super) fn take_piece_ended(&mut self) -> bool {
+    pub(crate) fn take_piece_ended(&mut self) -> bool {
         std::mem::take(&mut self.piece_ended)
     }
 
@@ -159,7 +166,7 @@ impl Sampler {
 
     /// Updates the thread's copy of the settings for `session`.
     #[cold]
-    pub(super) fn refresh(&mut self, countdown: &Countdown, session: u64) {
+    pub(crate) fn refresh(&mut self, countdown: &Countdown, session: u64) {
         if session != self.session {
             self.restart(countdown, session);
         }
@@ -175,7 +182,7 @@ impl Sampler {
             Some(class) => self.change(countdown, class),
             None => {
                 if self.mean_bytes > 0 {
-                    counted_peak::begin();
+                    R::begin_counting();
                 }
                 let gap = self.gap();
                 self.set_left(countdown, gap);
@@ -199,11 +206,11 @@ impl Sampler {
     /// Accounts for a block, sampled or large, that was recorded with `stamp`. `blocks` is the number of blocks that
     /// the thread has allocated so far.
     #[inline(always)]
-    pub(super) fn recorded(&mut self, countdown: &Countdown, is_small: bool, stamp: u64, blocks: u64) {
+    pub(crate) fn recorded(&mut self, countdown: &Countdown, is_small: bool, stamp: u64, blocks: u64) {
         let left = self.left(countdown);
         let Some(budgeted) = &mut self.budgeted else { return };
         if budgeted.recorded(is_small, stamp) {
-            let class = budgeted.settle(left, blocks);
+            let class = budgeted.settle(left, blocks, R::live_blocks);
             self.change(countdown, class);
         }
     }
@@ -232,7 +239,7 @@ impl Sampler {
     fn change(&mut self, countdown: &Countdown, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
-            counted_peak::begin();
+            R::begin_counting();
         }
         let left = self.left(countdown);
         if let Some(budgeted) = &mut self.budgeted {
@@ -358,7 +365,7 @@ impl BudgetState {
 
     /// Settles the ledger for the activity since the last settlement, and returns the class to use from now on.
     #[cold]
-    fn settle(&mut self, bytes_left: i64, blocks: u64) -> u8 {
+    fn settle(&mut self, bytes_left: i64, blocks: u64, live_blocks: fn() -> u64) -> u8 {
         let (now, cpu_ns) = (ticks(), thread_cpu_ns());
         let ns_per_tick = ns_per_tick();
         let is_first = self.last_ticks == 0;
@@ -419,10 +426,21 @@ fn blocks_before_settlement(affordable: f64) -> u32 {
     affordable.clamp(16.0, f64::from(SETTLE_BLOCKS)) as u32
 }
 
+/// Stands for the recorder where nothing is recorded.
+struct Unrecorded;
+
+impl Recording for Unrecorded {
+    fn live_blocks() -> u64 {
+        0
+    }
+
+    fn begin_counting() {}
+}
+
 /// A sampler with its own countdown, for tests and simulations.
 #[doc(hidden)]
 pub struct StandaloneSampler {
-    sampler: Sampler,
+    sampler: Sampler<Unrecorded>,
     countdown: Countdown,
 }
 

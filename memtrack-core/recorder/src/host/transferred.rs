@@ -7,7 +7,7 @@
 //! up here. Nothing here locks, waits or allocates.
 
 use super::live_filter;
-use crate::events::sample_threshold_bytes;
+use crate::settings::sample_threshold_bytes;
 use crate::zeroed::Zeroed;
 use std::cell::Cell;
 use std::ptr;
@@ -51,7 +51,7 @@ pub fn allocate_for_program<R>(make: impl FnOnce() -> R) -> R {
 
 /// Adds a block that was allocated inside memtrack, if it will belong to the program.
 #[inline]
-pub(super) fn allocated(address: u64, size_bytes: u64) {
+pub(crate) fn allocated(address: u64, size_bytes: u64) {
     if IS_TRANSFERRING.get() {
         add(address, size_bytes);
     }
@@ -59,13 +59,13 @@ pub(super) fn allocated(address: u64, size_bytes: u64) {
 
 /// Removes a block that is about to be freed, and returns whether it was a transferred block.
 #[inline]
-pub(super) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
+pub(crate) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
     COUNT.load(Ordering::Relaxed) > 0 && remove(address, size_bytes)
 }
 
 /// Adds a block that the program will free.
 #[cold]
-pub(super) fn add(address: u64, size_bytes: u64) {
+pub(crate) fn add(address: u64, size_bytes: u64) {
     let Some(table) = table().or_else(allocate) else { return };
     for slot in slots_of(table, address) {
         let seen = slot.load(Ordering::Relaxed);
@@ -102,7 +102,7 @@ fn remove(address: u64, size_bytes: u64) -> bool {
 
 /// Removes all blocks when another session begins. In that session, their frees count like those of blocks that the
 /// program allocated before it.
-pub(super) fn clear() {
+pub(crate) fn clear() {
     if COUNT.swap(0, Ordering::Relaxed) > 0
         && let Some(table) = table()
     {
@@ -111,7 +111,7 @@ pub(super) fn clear() {
 }
 
 /// Resets the table in a forked child. It is the parent's, and writing to it would copy its pages.
-pub(super) fn reset_after_fork() {
+pub(crate) fn reset_after_fork() {
     COUNT.store(0, Ordering::Relaxed);
     TABLE.store(ptr::null_mut(), Ordering::Release);
 }

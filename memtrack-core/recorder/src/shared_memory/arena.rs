@@ -9,7 +9,8 @@ use super::layout::{
 use super::log::{self, Record};
 use super::protocol;
 use super::room::{Purpose, RESERVED_FIRST_EXTENTS, Room};
-use crate::events::{ForkCell, generation, is_copy, set_counter_kind, watch_forks};
+use crate::clock::{self, set_counter_kind};
+use crate::events::{ForkCell, generation, is_copy, watch_forks};
 use crate::{internal_bytes, switch};
 use memtrack_model::event::StackId;
 use std::ffi::CStr;
@@ -214,7 +215,7 @@ impl Arena {
         process.is_forked.store(u32::from(is_forked), Ordering::Relaxed);
         process.is_beyond_limit.store(u32::from(is_beyond_limit()), Ordering::Relaxed);
         process.image.store(image_number(), Ordering::Relaxed);
-        let (ticks, epoch_ns) = crate::events::clock_now();
+        let (ticks, epoch_ns) = clock::reading();
         process.clock[0].store(ticks, Ordering::Relaxed);
         process.clock[1].store(epoch_ns, Ordering::Relaxed);
         process.start_ticks.store(ticks, Ordering::Relaxed);

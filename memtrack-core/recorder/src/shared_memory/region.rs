@@ -11,7 +11,8 @@ use super::layout::{
 };
 use super::log::{self, ReadRecord, Taken};
 use super::protocol::{self, PAGE_USED};
-use crate::events::{DEVICE_SLOTS, Sums, counter_kind};
+use crate::clock::counter_kind;
+use crate::events::{DEVICE_SLOTS, Sums};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use std::collections::BTreeMap;
 use std::fs::File;

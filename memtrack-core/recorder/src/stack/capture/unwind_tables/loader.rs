@@ -5,8 +5,8 @@
 use super::relocation::shift_of;
 use super::sections::{Bytes, COPIED_AT_START_BYTES, eh_frame_length, eh_frame_pointer};
 use super::{Binary, Known};
-use crate::events::internal_code;
 use crate::python;
+use crate::settings::internal_code;
 use crate::stack::capture::foreign;
 use crate::stack::modules::describe_loaded;
 use memtrack_model::snapshot::Module;

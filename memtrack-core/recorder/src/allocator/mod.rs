@@ -1,14 +1,30 @@
-//! The program's global allocator. It calls the inner allocator and then, if the heap is observed, the functions of
-//! [`host`](crate::host). Without the feature `record` it only calls the inner allocator.
+//! The host heap as a source of events. [`TrackingAllocator`] is the program's global allocator: it calls the inner allocator
+//! and then, if the heap is observed, the fast path (`fast`), which counts blocks that are not sampled, or the slow path
+//! (`record`), which samples or records the others. The preload library reports the blocks of C's heap with the same
+//! functions. [`host`](crate::host) decides which small blocks are recorded.
+//!
+//! Without the feature `record`, the allocator only calls the inner one.
 #![allow(unsafe_code)]
+
+#[cfg(feature = "record")]
+mod fast;
+#[cfg(feature = "record")]
+mod record;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 #[cfg(feature = "record")]
 use {
-    crate::host::{count_alloc, count_free, note_call, record_alloc, record_free, record_realloc},
-    crate::host::{report_refusal, reserve},
+    crate::host::{note_call, reserve},
     crate::{accounts, reentry, switch},
+    fast::count_free,
     memtrack_model::event::DeviceId,
+    record::{record_alloc, record_free},
+};
+
+#[cfg(feature = "record")]
+pub use {
+    fast::{count_alloc, count_untracked_free},
+    record::{after_alloc, before_free, record_realloc},
 };
 
 #[cfg(feature = "record")]
@@ -59,27 +75,6 @@ impl<A> TrackingAllocator<A> {
     }
 }
 
-#[cfg(feature = "record")]
-impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Allocates a new block and copies the content of `block` to it. `block` stays allocated. Returns null if there is
-    /// no memory.
-    ///
-    /// # Safety
-    /// The same as for `realloc`.
-    #[cold]
-    unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller guarantees that the size is neither zero nor too large for the alignment. Both blocks have
-        // at least the bytes that are copied, and they do not overlap.
-        unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
-            if !new.is_null() {
-                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
-            }
-            new
-        }
-    }
-}
-
 // Counting is part of the allocator's own functions, which are compiled with the program. There, accessing a
 // thread-local is an offset, whereas in a shared library it is a call. All work beyond counting is in separate
 // functions. These are tail-called, with the size and alignment in the order in which an allocator receives them, so
@@ -98,6 +93,24 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
             return observe_alloc_in_account(block, size, align);
         }
         if !block.is_null() && count_alloc(size) { block } else { record_or_refuse(block, size, align) }
+    }
+
+    /// Allocates a new block and copies the content of `block` to it. `block` stays allocated. Returns null if there is
+    /// no memory.
+    ///
+    /// # Safety
+    /// The same as for `realloc`.
+    #[cold]
+    unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller guarantees that the size is neither zero nor too large for the alignment. Both blocks have
+        // at least the bytes that are copied, and they do not overlap.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size));
+            }
+            new
+        }
     }
 
     /// Reallocates a block that may be from the reserve, while blocks are observed.
@@ -281,7 +294,7 @@ fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
 /// Visits the shards of all tables, so it is cheap enough to call once a second, but not once per event.
 pub fn own_bytes() -> i64 {
     #[cfg(feature = "record")]
-    return crate::internal_bytes::total() + crate::events::table_bytes() as i64;
+    return crate::events::own_bytes();
     #[cfg(not(feature = "record"))]
     0
 }
@@ -294,4 +307,12 @@ pub fn internal_heap_bytes() -> i64 {
     return crate::host::INTERNAL_HEAP_BYTES.load(std::sync::atomic::Ordering::Relaxed);
     #[cfg(not(feature = "record"))]
     0
+}
+
+/// Reports that the heap refused a request by printing what holds the memory, if the session's options request it. Must
+/// be called outside hooks, while none of memtrack's locks is held.
+#[cfg(feature = "record")]
+#[cold]
+pub fn report_refusal(size_bytes: usize) {
+    crate::events::report_heap_refusal(size_bytes as u64);
 }

@@ -1,11 +1,12 @@
 //! The slow path of the host heap: blocks that the fast path ([`fast`]) has not counted. Large blocks are recorded, and
 //! small ones are sampled.
 
-use super::{HOST, HOST_SLOT, count_internal, counted_peak, fast, live_filter, transferred};
+use super::{HOST, fast};
 use crate::events::{
-    CurrentThread, FreeInProgress, Hook, HookContext, is_copy, sample_threshold_bytes, session_number,
-    thread_outside_hooks,
+    CurrentThread, FreeInProgress, Hook, HookContext, counted_peak, is_copy, thread_outside_hooks,
 };
+use crate::host::{HOST_SLOT, count_internal, live_filter, transferred};
+use crate::settings::{sample_threshold_bytes, session};
 use crate::{reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
 
@@ -33,7 +34,7 @@ pub fn before_free(block: *mut u8, size: usize) {
 /// This is a separate function, like [`record_free`], so that blocks that are only counted pass through functions that save no
 /// registers.
 #[inline(never)]
-pub(crate) fn record_alloc(block: *mut u8, size_bytes: u64) {
+pub(super) fn record_alloc(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_internal(size_bytes as i64);
@@ -73,7 +74,7 @@ fn record_first_alloc(block: *mut u8, size_bytes: u64) {
 #[inline(always)]
 fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
     let local = thread.local();
-    let sampled = local.sampler.pick(&thread.state.countdown, size_bytes, session_number());
+    let sampled = local.sampler.pick(&thread.state.countdown, size_bytes, session());
     if sampled.is_none() {
         thread.state.totals(HOST_SLOT).count_alloc(size_bytes);
         if local.sampler.take_piece_ended() {
@@ -86,7 +87,7 @@ fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
 /// Records the free of a block that may have been recorded, or any free by a thread that has not read the session's
 /// settings yet.
 #[inline(never)]
-pub(crate) fn record_free(address: u64, size_bytes: u64) {
+pub(super) fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
         transferred::remove_if_known(address, size_bytes);
         return count_internal(-(size_bytes as i64));
@@ -97,7 +98,7 @@ pub(crate) fn record_free(address: u64, size_bytes: u64) {
     if !may_be_tracked(address, size_bytes)
         && let Some(thread) = thread_outside_hooks()
     {
-        thread.local().sampler.refresh(&thread.state.countdown, session_number());
+        thread.local().sampler.refresh(&thread.state.countdown, session());
         return thread.state.totals(HOST_SLOT).count_free(size_bytes);
     }
     let Some(hook) = Hook::enter() else { return };

@@ -1,8 +1,9 @@
 //! The resident set of the process, which reports show as the "reserved" memory of the host heap.
+#![allow(unsafe_code)]
 
 #[cfg(target_os = "linux")]
-use crate::events::ForkCell;
-use crate::events::ticks;
+use super::fork::ForkCell;
+use crate::clock::ticks;
 #[cfg(target_os = "linux")]
 use crate::guarded_file::GuardedFile;
 use std::sync::atomic::{AtomicU64, Ordering};

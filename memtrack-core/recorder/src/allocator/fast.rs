@@ -2,8 +2,8 @@
 //! program are. These functions are compiled into the allocator's, and save no registers. What they do not count takes
 //! the slow path ([`record`](super::record)).
 
-use super::HOST_SLOT;
 use crate::events::thread_outside_hooks;
+use crate::host::HOST_SLOT;
 
 /// Counts an allocated block if it is small and not sampled. Returns whether it was counted, in which case nothing more
 /// is needed. Otherwise, [`after_alloc`](super::after_alloc) records it.
@@ -21,7 +21,7 @@ pub fn count_alloc(size: usize) -> bool {
 /// Counts the free of a block if the block is small and was not recorded. Returns whether the free was counted, in
 /// which case nothing more is needed.
 #[inline(always)]
-pub(crate) fn count_free(block: *mut u8, size: usize) -> bool {
+pub(super) fn count_free(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = thread_outside_hooks() else { return false };
     let is_counted = thread.state.countdown.is_certainly_untracked(block as u64, size_bytes);

@@ -9,7 +9,7 @@
 //! tenth of the time that an event takes.
 #![allow(unsafe_code)]
 
-use super::settings;
+use crate::settings;
 use std::sync::OnceLock;
 #[cfg(target_arch = "x86_64")]
 use std::sync::atomic::AtomicU32;

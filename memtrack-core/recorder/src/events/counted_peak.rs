@@ -16,12 +16,14 @@
 //! several threads, at least 2,048 ticks per thread pass between two observations, because the other threads' sums are
 //! in other processors' caches.
 
-use crate::events::{Bounds, Sums, bounds, ticks};
+use super::thread_sums::{Bounds, bounds};
+use super::totals::Sums;
+use crate::clock::ticks;
 use memtrack_model::snapshot::CountedPeak;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// The index of the host's sums in a thread's slots.
-const SLOT: usize = super::HOST_SLOT;
+const SLOT: usize = crate::host::HOST_SLOT;
 /// The minimum number of ticks per thread between two observations if there are several threads, because their sums are
 /// in the caches of other processors.
 const TICKS_PER_THREAD: u64 = 2048;
@@ -54,7 +56,7 @@ pub(crate) fn is_on() -> bool {
 
 /// Resets everything for a new session, in which every block has been recorded so far, so that observations are not
 /// needed yet.
-pub(super) fn clear() {
+pub(crate) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);
     for number in
@@ -110,7 +112,7 @@ pub(crate) fn observe(stamp: u64) {
 
 /// Observes the sums if an observation is due, on a thread whose newest stamp is `newest`.
 #[inline(never)]
-pub(super) fn observe_after(newest: u64) {
+pub(crate) fn observe_after(newest: u64) {
     if is_on() {
         observe(ticks().max(newest));
     }

@@ -1,12 +1,23 @@
 //! The running session's settings, which hooks read without a lock. Forked children inherit them.
 
-use crate::host::Rules;
 use memtrack_model::event::Action;
 use memtrack_model::options::{Context, Options};
 use std::sync::atomic::{
     AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Relaxed, Release},
 };
+
+/// The rules by which a session samples small blocks of the host heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// The mean number of bytes between two samples if it is fixed, that is, without a budget. If it is 0, every block
+    /// is sampled.
+    pub mean_bytes: u64,
+    /// The share of processor time that recording may take, or 0 if the mean is fixed.
+    pub budget: f64,
+    /// The number of blocks that the live table may hold before small ones are sampled to save memory.
+    pub live_blocks: u64,
+}
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
 /// The lowest context in which events of allocations have stacks.
@@ -152,18 +163,18 @@ pub(crate) fn ring_entries() -> u64 {
 
 /// Returns the size below which host blocks are sampled.
 #[inline(always)]
-pub fn sample_threshold_bytes() -> u64 {
+pub(crate) fn sample_threshold_bytes() -> u64 {
     SAMPLE_THRESHOLD_BYTES.load(Relaxed)
 }
 
 /// Returns the number of the session; the first is 1.
 #[inline(always)]
-pub fn session() -> u64 {
+pub(crate) fn session() -> u64 {
     SESSION.load(Relaxed)
 }
 
 /// Returns the rules by which small host blocks are sampled.
-pub fn sampling() -> Rules {
+pub(crate) fn sampling() -> Rules {
     Rules {
         mean_bytes: SAMPLE_MEAN_BYTES.load(Relaxed),
         budget: f64::from(BUDGET_MILLIONTHS.load(Relaxed)) / 1e6,
