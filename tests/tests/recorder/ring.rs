@@ -187,10 +187,10 @@ fn blocks_whose_allocations_were_dropped_are_known_from_frees_and_live_blocks() 
     let ticks = &recording.snapshot().events.ticks;
     let clock = &recording.snapshot().clock;
     let trace = clock.time_ns(*ticks.iter().max().unwrap()) - clock.time_ns(*ticks.iter().min().unwrap());
-    match end.rows[0].age.unwrap().oldest {
+    match end.rows[0].trend.age.unwrap().oldest {
         Age::Exact(ns) => assert!(ns >= trace, "{ns} {trace}"),
         bound => panic!("{bound:?}"),
     }
     // The freed block was live at the recording's halfway point.
-    assert_eq!(end.rows[0].growth.unwrap().bytes(), -5000);
+    assert_eq!(end.rows[0].trend.growth.unwrap().bytes(), -5000);
 }

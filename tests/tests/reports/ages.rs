@@ -32,8 +32,8 @@ fn at(snapshot: &Snapshot, moment: Moment) -> TopReport {
 
 /// Returns the live bytes, the oldest and the median age, and the growth.
 fn trend(row: &TopRow) -> (u64, Option<Age>, Option<Age>, Option<i64>) {
-    let (oldest, median) = (row.age.map(|age| age.oldest), row.age.and_then(|age| age.median));
-    (row.allocated_bytes, oldest, median, row.growth.map(|growth| growth.bytes()))
+    let (oldest, median) = (row.trend.age.map(|age| age.oldest), row.trend.age.and_then(|age| age.median));
+    (row.allocated_bytes, oldest, median, row.trend.growth.map(|growth| growth.bytes()))
 }
 
 fn exact(ns: u64) -> Option<Age> {
@@ -92,7 +92,7 @@ fn blocks_older_than_the_trace_are_at_least_as_old_as_the_trace() {
     let earlier = Moment::event(&snapshot, HOST, 1).unwrap();
     let before = at(&snapshot, earlier);
     assert_eq!(before.rows[1].allocated_bytes, 70_000);
-    assert!(before.rows[1].age.is_none(), "no time has passed at that event");
+    assert!(before.rows[1].trend.age.is_none(), "no time has passed at that event");
     let later = at(&snapshot, Moment::event(&snapshot, HOST, 5).unwrap());
     let bound = Some(Age::AtLeast(100));
     assert_eq!(trend(&later.rows[1]), (70_000, bound, bound, Some(0)), "{later}");

@@ -4,7 +4,7 @@ use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::analysis::phases::phases;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, TopRow, top};
-use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
+use memtrack_core::event::{Action, DeviceId, DeviceKind, Event, EventFlags, ScopeId};
 use memtrack_core::snapshot::{Clock, DeviceStatistics, LiveBlock, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{empty, event, live, scoped};
@@ -64,7 +64,8 @@ fn operators_are_ranked_with_their_live_bytes_at_the_first_peak() {
     // 1500 is reached twice; the first time counts.
     assert_eq!((report.peak.bytes, report.peak.row), (1500, Some(1)));
     assert_eq!(report.peak.seconds, Some(20e-6));
-    assert_eq!(report.peak_phase_and_operator, Some(("forward".into(), "encoder.forward.matmul".into())));
+    assert_eq!(report.peak.phase.as_deref(), Some("forward"));
+    assert_eq!(report.peak.operator.as_deref(), Some("encoder.forward.matmul"));
     let sources = report.attribution;
     assert_eq!((sources.annotated, sources.named_from_stacks, sources.unattributed), (2200, 0, 300));
 }
@@ -214,9 +215,10 @@ fn each_device_is_ranked_separately() {
     snapshot.events.push(&Event { device, ..event(70, Action::Alloc, 0x1000, 10_000) });
     snapshot.events.push(&Event { device, ..event(80, Action::Free, 0x3000, 1) });
     assert_eq!(rank(&snapshot, By::Operator).totals.allocated_bytes, 2500);
-    assert_eq!(rank(&snapshot, By::Operator).device, 2);
+    let heap = rank(&snapshot, By::Operator).device;
+    assert_eq!((heap.number, heap.kind), (None, DeviceKind::Host));
     let other = top(&snapshot, By::Operator, device, &TopOptions::default());
-    assert_eq!((other.device, other.totals.allocated_bytes, other.peak.bytes), (1, 10_000, 10_001));
+    assert_eq!((other.device.number, other.totals.allocated_bytes, other.peak.bytes), (Some(1), 10_000, 10_001));
 }
 
 #[test]

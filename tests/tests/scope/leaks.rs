@@ -112,7 +112,7 @@ fn recorded(options: &Options, leaks: bool, requests: usize) -> (Recording, u64)
 }
 
 fn host(report: &LeakReport) -> &[Leak] {
-    let host = report.devices.iter().find(|device| device.kind.is_host()).expect("the heap was recorded");
+    let host = report.devices.iter().find(|device| device.device.kind.is_host()).expect("the heap was recorded");
     assert_eq!(host.blind, None);
     &host.leaks
 }
@@ -126,7 +126,7 @@ fn assert_sessions(leak: &Leak, sessions: u64) {
     // The next line allocates the `Session` value that owns the data, and is a separate leak.
     assert_eq!(frame.line, Some(line), "{leak:#?}");
     let truth = (sessions * SESSION as u64) as f64;
-    let error = &leak.row.errors.allocated_bytes;
+    let error = &leak.row.allocated_error;
     // Twice the 95 % confidence interval, so that the test does not fail by chance.
     let [low, high] =
         [error.value - 2.0 * (error.value - error.low), error.value + 2.0 * (error.high - error.value)];

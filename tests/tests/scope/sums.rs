@@ -100,7 +100,7 @@ fn check_scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
         // were live just before the sampled block. A row without a sampled block has no live bytes at the peak.
         let row = report.rows.iter().find(|row| row.name == "encoder.forward.matmul").unwrap();
         let is_estimate = is_sampled && row.live_at_peak_bytes > 0;
-        assert_eq!(!row.errors.live_at_peak_bytes.is_exact(), is_estimate, "{line}");
+        assert_eq!(!row.live_at_peak_error.is_exact(), is_estimate, "{line}");
     }
 
     let report = top(snapshot, By::Phase, HOST, &TopOptions::default());
