@@ -432,16 +432,6 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Ends the recording like [`Self::finish`], but without the live blocks and segments, which readers compute from the
-    /// events; and without the counts per device if `statistics` is empty.
-    ///
-    /// # Errors
-    /// Fails when the output cannot be written.
-    pub fn finish_from_events(mut self, statistics: &[DeviceStatistics]) -> io::Result<W> {
-        self.statistics(statistics)?;
-        self.done()
-    }
-
     /// Writes the end mark, and returns the output.
     ///
     /// # Errors

@@ -218,7 +218,10 @@ fn each_device_is_ranked_separately() {
     let heap = rank(&snapshot, By::Operator).device;
     assert_eq!((heap.number, heap.kind), (None, DeviceKind::Host));
     let other = top(&snapshot, By::Operator, device, &TopOptions::default());
-    assert_eq!((other.device.number, other.totals.allocated_bytes, other.peak.bytes), (Some(1), 10_000, 10_001));
+    assert_eq!(
+        (other.device.number, other.totals.allocated_bytes, other.peak.bytes),
+        (Some(1), 10_000, 10_001)
+    );
 }
 
 #[test]

@@ -112,7 +112,8 @@ fn recorded(options: &Options, leaks: bool, requests: usize) -> (Recording, u64)
 }
 
 fn host(report: &LeakReport) -> &[Leak] {
-    let host = report.devices.iter().find(|device| device.device.kind.is_host()).expect("the heap was recorded");
+    let host =
+        report.devices.iter().find(|device| device.device.kind.is_host()).expect("the heap was recorded");
     assert_eq!(host.blind, None);
     &host.leaks
 }

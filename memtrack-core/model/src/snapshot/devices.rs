@@ -62,12 +62,6 @@ impl Snapshot {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }
 
-    /// Returns the ordinal of the host heap: 1 plus the last accelerator's ordinal, or 0 without accelerators. In
-    /// PyTorch's form, where the heap is numbered like an accelerator, returns the ordinal of pinned memory.
-    pub fn host_ordinal(&self) -> u16 {
-        self.ordinals().heap
-    }
-
     /// Returns the ordinal of `device` in reports. For host memory, this visits all events; see [`Self::ordinals`].
     pub fn ordinal(&self, device: DeviceId) -> u16 {
         if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
@@ -95,12 +89,6 @@ impl Snapshot {
         let name = self.device_kind(device).name().map(str::to_owned);
         name.unwrap_or_else(|| format!("device {}", self.ordinal(device)))
     }
-
-    /// Returns the device that has this ordinal in reports, if the snapshot contains it.
-    pub fn device_at(&self, ordinal: u16) -> Option<DeviceId> {
-        let ordinals = self.ordinals();
-        self.device_ids().into_iter().find(|&device| ordinals.of(device) == ordinal)
-    }
 }
 
 #[cfg(test)]
@@ -116,12 +104,9 @@ mod tests {
 
     #[test]
     fn host_comes_after_last_accelerator() {
-        assert_eq!(snapshot_with_devices(&[DeviceId::HOST]).host_ordinal(), 0);
+        assert_eq!(snapshot_with_devices(&[DeviceId::HOST]).ordinal(DeviceId::HOST), 0);
         let mixed = snapshot_with_devices(&[DeviceId::HOST, DeviceId(2), DeviceId(0)]);
-        assert_eq!(mixed.host_ordinal(), 3);
-        assert_eq!(mixed.device_at(3), Some(DeviceId::HOST));
-        assert_eq!(mixed.device_at(2), Some(DeviceId(2)));
-        assert_eq!(mixed.device_at(1), None);
+        assert_eq!(mixed.ordinal(DeviceId::HOST), 3);
     }
 
     #[test]
@@ -130,8 +115,7 @@ mod tests {
         let ordinals = snapshot_with_devices(&all).ordinals();
         assert_eq!(all.map(|device| ordinals.of(device)), [1, 2, 4, 3]);
         let pinned = snapshot_with_devices(&[DeviceId(1), DeviceId::HOST, DeviceId::PINNED]);
-        assert_eq!((pinned.host_ordinal(), pinned.ordinal(DeviceId::PINNED)), (2, 3));
-        assert_eq!(pinned.device_at(3), Some(DeviceId::PINNED));
+        assert_eq!((pinned.ordinal(DeviceId::HOST), pinned.ordinal(DeviceId::PINNED)), (2, 3));
         assert_eq!(snapshot_with_devices(&[DeviceId::PINNED]).ordinal(DeviceId::PINNED), 0);
     }
 }
