@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The result of a scan, as passed to the callback of [`observe_cycles`].
+/// The result of a scan, as passed to the callback of [`observe_cycles`](crate::observe_cycles).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Observation<'a> {

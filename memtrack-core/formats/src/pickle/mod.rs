@@ -1,5 +1,5 @@
 //! Python's pickle format: opcodes, tokens, operands and errors, and a writer of plain data. The machine that reads
-//! pickles is in [`crate::pytorch::read`]. It imports and calls nothing, treats a pickle as pure data, and refuses
+//! pickles is in `crate::pytorch::read`. It imports and calls nothing, treats a pickle as pure data, and refuses
 //! anything else with its name and offset.
 //!
 //! **Why not `serde-pickle`?** It refuses objects that are shared through the memo, which occur in every PyTorch
