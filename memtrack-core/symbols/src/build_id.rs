@@ -38,6 +38,13 @@ pub fn read(path: &Path) -> Option<BinaryId> {
     Some(BinaryId { build_id, code_id, has_lines })
 }
 
+/// Returns the length and checksum of the code in the ELF file at `path`, even if it has a build id.
+pub fn code_id_of(path: &Path) -> Option<String> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    Some(compute_code_id(executable_segments(&file).into_iter()))
+}
+
 /// Returns the executable segments.
 fn executable_segments<'a>(file: &object::File<'a, &'a ReadCache<File>>) -> Vec<&'a [u8]> {
     let is_code = |flags| match flags {
