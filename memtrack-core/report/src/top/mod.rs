@@ -19,6 +19,7 @@ mod folded;
 pub(crate) mod frames;
 pub(super) mod groups;
 mod json;
+mod rank;
 pub(crate) mod rows;
 #[cfg(test)]
 mod sampled_peak;
@@ -475,5 +476,5 @@ pub fn top_with(
     device: DeviceId,
     options: &TopOptions,
 ) -> TopReport {
-    rows::rank(snapshot, symbols, by, device, options)
+    rank::rank(snapshot, symbols, by, device, options)
 }

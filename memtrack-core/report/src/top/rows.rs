@@ -1,4 +1,4 @@
-//! Computes a ranking. Every lifetime on the device goes into the row for its scope and stack, and every distinct pair
+//! The rows of a ranking. Every lifetime on the device goes into the row for its scope and stack, and every distinct pair
 //! of scope and stack is named only once.
 
 use super::age::{Span, TrendSums};
@@ -7,23 +7,17 @@ use super::fold::Fold;
 use super::groups::{self, Groups, MAX_TEXT_CHARS};
 use super::stacks::{Trimmer, requester, stack_lines};
 use super::texts::Texts;
-use super::{Attribution, By, CalledPart, RowText, StackLine, TopOptions, TopReport, TopRow, Totals, Trend};
+use super::{By, CalledPart, RowText, StackLine, TopOptions, TopRow, Trend};
 use memtrack_blocks::estimate::{Estimate, KnownTotal, Precision, Sum};
 use memtrack_blocks::frees::Frees;
-use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes, not_recorded_individually};
-use memtrack_blocks::moment::Moment;
-use memtrack_blocks::net::counted_at_end;
-use memtrack_blocks::not_recorded::missing_stacks;
-use memtrack_blocks::peak::Peak;
-use memtrack_frames::attribution::{AttributedBytes, Attributor, Source};
-use memtrack_frames::attribution::{NO_STACK, OLDER_MEMORY};
+use memtrack_blocks::lifetimes::Lifetime;
+use memtrack_frames::attribution::{Attributor, NO_STACK, OLDER_MEMORY, Source};
 use memtrack_frames::language::is_script;
 use memtrack_frames::ownership::{ForwardLines, Owners, StackOwner, qualified_path, short};
 use memtrack_frames::trim::is_internal;
-use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
 use memtrack_model::paths::{split_file_name, with_slashes};
-use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
+use memtrack_model::snapshot::{Snapshot, StringId};
 use memtrack_model::units::shorten_middle;
 use memtrack_model::{Frame, Phase};
 use memtrack_symbols::Symbolizer;
@@ -51,18 +45,18 @@ enum Key {
 
 /// The running sums of one row.
 #[derive(Default)]
-struct Sums {
-    allocated: Sum,
-    live_at_peak: Sum,
-    count: Sum,
+pub(super) struct Sums {
+    pub(super) allocated: Sum,
+    pub(super) live_at_peak: Sum,
+    pub(super) count: Sum,
     allocated_bytes: u64,
-    live_at_peak_bytes: u64,
+    pub(super) live_at_peak_bytes: u64,
     blocks: f64,
-    largest_bytes: u64,
+    pub(super) largest_bytes: u64,
     estimated: bool,
-    live_estimated: bool,
+    pub(super) live_estimated: bool,
     /// Bytes and blocks for each of the program's texts.
-    texts: HashMap<StringId, [u64; 2]>,
+    pub(super) texts: HashMap<StringId, [u64; 2]>,
     /// Bytes and blocks for each function that the line called, by the function's index in [`Sorter::called`].
     called: HashMap<u32, (u64, f64)>,
     /// For each function in [`Self::called`], and for the line's own allocations (`None`), the first stack, starting at
@@ -78,20 +72,20 @@ struct Sums {
     is_exact: bool,
     /// Whether the row includes blocks that are older than the trace, so that more bytes may be live than were
     /// allocated.
-    has_older: bool,
-    trend: TrendSums,
+    pub(super) has_older: bool,
+    pub(super) trend: TrendSums,
 }
 
 /// Sums over all rows, if they are known independently of the samples.
 #[derive(Clone, Copy)]
 pub(crate) struct KnownTotals {
-    bytes: KnownTotal,
-    blocks: KnownTotal,
-    live_at_peak: KnownTotal,
+    pub(super) bytes: KnownTotal,
+    pub(super) blocks: KnownTotal,
+    pub(super) live_at_peak: KnownTotal,
     /// Whether the rows should extend to the end of the recording, but that end is missing.
-    lacks_end: bool,
+    pub(super) lacks_end: bool,
     /// Whether the rows count allocations, which means that no row can have more live bytes than allocated bytes.
-    count_allocations: bool,
+    pub(super) count_allocations: bool,
 }
 
 impl KnownTotals {
@@ -112,7 +106,7 @@ impl KnownTotals {
 
 impl Sums {
     /// Counts a block that was allocated or that is live at the requested moment.
-    fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
+    pub(super) fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
         self.estimated |= lifetime.estimated;
         self.has_recorded = true;
         if let Some(called) = called {
@@ -134,8 +128,8 @@ pub(crate) struct Sorter<'a> {
     by: By,
     groups: Groups<'a>,
     /// The program's texts, if rows show them.
-    texts: Texts<'a>,
-    attributor: Attributor<'a>,
+    pub(super) texts: Texts<'a>,
+    pub(super) attributor: Attributor<'a>,
     trimmer: Trimmer,
     /// Whether the device has events. Without events, no block counts as older than the trace.
     has_events: bool,
@@ -147,15 +141,15 @@ pub(crate) struct Sorter<'a> {
     /// Whether, in rankings by line, blocks without a line in the user's code are split by stack.
     splits_foreign: bool,
     /// Whether rows collect the stacks of the blocks that are added.
-    collects_stacks: bool,
+    pub(super) collects_stacks: bool,
     fold_hidden: bool,
     fold: Fold,
-    owners: Owners<'a>,
+    pub(super) owners: Owners<'a>,
     /// The functions that lines called, in the order of their numbers.
     called: Vec<Frame>,
     called_numbers: HashMap<String, u32>,
     rows: HashMap<Key, usize>,
-    sums: Vec<Sums>,
+    pub(super) sums: Vec<Sums>,
     known: HashMap<(ScopeId, StackId), RowPlace, foldhash::fast::RandomState>,
 }
 
@@ -163,9 +157,9 @@ pub(crate) struct Sorter<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct RowPlace {
     pub(crate) row: usize,
-    source: Source,
+    pub(super) source: Source,
     /// In rankings by line, the number of the function that the line called, if there is one.
-    called: Option<u32>,
+    pub(super) called: Option<u32>,
 }
 
 impl RowPlace {
@@ -389,12 +383,12 @@ impl<'a> Sorter<'a> {
         self.sum_of(|row| &row.allocated)
     }
 
-    fn sum_of(&self, of: fn(&Sums) -> &Sum) -> Sum {
+    pub(super) fn sum_of(&self, of: fn(&Sums) -> &Sum) -> Sum {
         self.sums.iter().fold(Sum::default(), |all, row| all.with(of(row)))
     }
 
     /// Adds the recorder's own sums of scopes to the rows that depend on scopes alone.
-    fn add_exact_sums(&mut self, exact: &ExactSums) {
+    pub(super) fn add_exact_sums(&mut self, exact: &ExactSums) {
         for (name, [bytes, count]) in exact.row_sums() {
             let row = self.get_or_add_row(Key::Name(name.to_owned()));
             let sums = &mut self.sums[row];
@@ -417,7 +411,7 @@ impl<'a> Sorter<'a> {
 
     /// Returns the rows with an index below `shown`, largest first. All other rows contain only blocks that were live
     /// at the halfway point and have been freed since.
-    fn finish(
+    pub(super) fn finish(
         self,
         shown: usize,
         allocated_bytes: u64,
@@ -552,262 +546,6 @@ impl<'a> Sorter<'a> {
     }
 }
 
-pub(super) fn rank(
-    snapshot: &Snapshot,
-    symbols: &mut Symbolizer,
-    by: By,
-    device: DeviceId,
-    options: &TopOptions,
-) -> TopReport {
-    let lifetimes = lifetimes(snapshot, device);
-    let precision = Precision::of(snapshot, device, &lifetimes);
-    let estimated = is_estimate(snapshot, device, &lifetimes);
-    let mut peak = Peak::of(snapshot, device, &lifetimes);
-    let mut attributor = Attributor::new(snapshot, &options.patterns);
-    if let Some(row) = peak.row {
-        let event = snapshot.events.get(row);
-        peak.operator = Some(attributor.operator(event.scope, event.stack, symbols).0);
-        peak.phase = Some(phase_name(attributor.phase(event.scope, event.stack, symbols)));
-    }
-    let exact = match options.at {
-        None => ExactSums::of(snapshot, by, device, &mut attributor, symbols),
-        Some(_) => None,
-    };
-    let mut sorter = Sorter::new(snapshot, symbols, by, device, options, &lifetimes);
-    sorter.attributor = attributor;
-    let span = options.at.filter(|_| !options.for_matching).and_then(|at| {
-        let row = if at == Moment::Peak { peak.row } else { at.row() };
-        Span::of(snapshot, device, at, row)
-    });
-    let is_live = |lifetime: &Lifetime| match options.at {
-        None => lifetime.from.is_some(),
-        Some(Moment::Peak) => lifetime.is_live_after(peak.row),
-        Some(moment) => lifetime.is_live_after(moment.row()),
-    };
-    let mut recorded = Recorded::default();
-    for lifetime in &lifetimes {
-        let live = lifetime.is_live_after(peak.row);
-        let allocated = is_live(lifetime);
-        // In a ranking at a given moment, blocks that are not live at that moment have no row.
-        if allocated || (live && options.at.is_none()) {
-            recorded.add(&mut sorter, lifetime, [live, allocated], exact.as_ref(), span.as_ref());
-        }
-    }
-    let shown = sorter.sums.len();
-    if let Some(span) = &span {
-        sorter.collects_stacks = false;
-        for lifetime in
-            lifetimes.iter().filter(|lifetime| span.was_live_halfway(lifetime) && !is_live(lifetime))
-        {
-            let row = sorter.find_or_add_row(lifetime).row;
-            sorter.sums[row].trend.add_freed(lifetime);
-        }
-    }
-    if let Some(exact) = &exact {
-        sorter.add_exact_sums(exact);
-        recorded.attribution.annotated = exact.annotated;
-        recorded.attributed[Source::Annotated as usize] = Sum::default();
-        recorded.attributed[Source::Annotated as usize].add(exact.annotated as f64, 1.0);
-    }
-    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
-    let statistics =
-        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
-    let ended = snapshot.meta.complete;
-    let counted = match options.at {
-        // The recorder counts every block of a heap, even if it records only a sample of them.
-        None => match &exact {
-            // If the program was killed, the sums of scopes that it left behind are from before its end, so they are
-            // not totals.
-            Some(exact) => ended.then_some(exact.total),
-            None => counted_allocations(&statistics).filter(|_| estimated),
-        },
-        Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
-        Some(_) => None,
-    };
-    // If the total is known more precisely than the rows, no row may exceed it. Even if there is only one row, it is
-    // not set to the total, because blocks that were not sampled may belong to other rows, which are then missing.
-    let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
-    let (all_bytes, all_blocks) = (sorter.sum_of(|row| &row.allocated), sorter.sum_of(|row| &row.count));
-    let (bytes, blocks) = match (counted, options.at) {
-        (Some([bytes, count]), _) => {
-            (KnownTotal::of(bytes as f64, &all_bytes), KnownTotal::of(count as f64, &all_blocks))
-        }
-        (None, Some(_)) => (KnownTotal::of(most_live, &all_bytes), KnownTotal::UNKNOWN),
-        (None, None) => (KnownTotal::UNKNOWN, KnownTotal::UNKNOWN),
-    };
-    let until_the_end = matches!(options.at, None | Some(Moment::End));
-    let ends = ended || !until_the_end;
-    let known_totals = KnownTotals {
-        bytes,
-        blocks,
-        live_at_peak: KnownTotal::of(most_live, &sorter.sum_of(|row| &row.live_at_peak)),
-        // Rows that are matched with those of another file are compared only over the recorded events, so they lack
-        // nothing.
-        lacks_end: !ends && !options.for_matching,
-        count_allocations: options.at.is_none(),
-    };
-    let mut totals = match (counted, &exact) {
-        (Some([bytes, count]), _) => Totals::exact(bytes, count),
-        (None, Some(exact)) => {
-            let [bytes, count] = exact.total;
-            let bytes = (all_bytes.value() as u64).max(bytes);
-            Totals { estimated, ..Totals::exact(bytes, (all_blocks.value() as u64).max(count)) }
-        }
-        (None, None) => Totals {
-            allocated_bytes: bytes.rounded(&all_bytes, recorded.bytes),
-            bytes_error: bytes.part(precision.bytes(&all_bytes), &all_bytes).as_total(),
-            count: recorded.blocks.round() as u64,
-            count_error: precision.blocks(&all_blocks).as_total(),
-            estimated,
-        },
-    };
-    // The recorder's count at the peak is a lower bound on the bytes that were live.
-    if options.at == Some(Moment::Peak) && peak.is_counted() {
-        totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
-        totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
-    }
-    totals.bytes_error = totals.bytes_error.with_completeness(ends);
-    totals.count_error = totals.count_error.with_completeness(ends);
-    let known_attributed = |all: &Sum| match counted {
-        Some([bytes, _]) => KnownTotal::of(bytes as f64, all),
-        None if options.at.is_some() => KnownTotal::of(most_live, all),
-        None => KnownTotal::UNKNOWN,
-    };
-    let attribution = recorded.attribution(&precision, known_attributed, exact.is_some(), ends);
-    // With a span, rows from `shown` on are only for blocks that have been freed. Without one, all rows are shown,
-    // including those that the sums of scopes added. There are such sums only if no moment was requested.
-    let shown = if span.is_some() { shown } else { usize::MAX };
-    let forwards = sorter.owners.forwards();
-    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &known_totals, span.as_ref());
-    let rows_in_all = rows.len();
-    rows.truncate(options.limit);
-    if snapshot.pytorch.is_some() {
-        // PyTorch's files have no addresses. These numbers only made the order deterministic.
-        rows.iter_mut().flat_map(|row| &mut row.stack).for_each(|line| line.address = 0);
-    }
-    let mut owners = Owners::new(&options.rules).with_forward_lines(forwards);
-    for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
-        row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
-    }
-    let scope_sums = exact.as_ref().and(snapshot.scope_sums.as_ref());
-    let killed = scope_sums.filter(|_| !ended);
-    TopReport {
-        device: DeviceAnswer::of(snapshot, device),
-        by,
-        at: options.at,
-        missing_stacks: missing_stacks(snapshot, device).filter(|_| !options.for_matching),
-        lacks_times: !snapshot.has_times(),
-        growth_since_seconds: span.and_then(|span| span.middle_seconds()),
-        rows,
-        rows_in_all,
-        totals,
-        estimated,
-        complete: ended,
-        sampled: not_recorded_individually(snapshot, device, &lifetimes),
-        exact_scopes: exact.is_some(),
-        sums_at_seconds: killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks)),
-        folded_scopes: scope_sums.map_or(0, |sums| sums.folded),
-        folded: snapshot.folded,
-        attribution,
-        peak,
-        statistics,
-        sample_threshold_bytes: if estimated { snapshot.meta.sample_threshold_bytes } else { 0 },
-        sample_mean_bytes: snapshot.meta.sample_mean_bytes,
-        sample_block_bytes: snapshot.meta.sample_block_bytes,
-        budget: snapshot.meta.budget,
-        sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
-        detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
-        explained: None,
-    }
-}
-
-/// What the recorded blocks of a ranking add up to, apart from the rows.
-#[derive(Default)]
-struct Recorded {
-    /// The bytes and the number of the blocks that no exact sum includes.
-    bytes: u64,
-    blocks: f64,
-    /// The bytes of all blocks, by the source of their operator's name.
-    attribution: AttributedBytes,
-    attributed: [Sum; 3],
-}
-
-impl Recorded {
-    /// Adds a block to its row. It was live at the peak, or it counts in the ranking, or both (`[live, allocated]`).
-    fn add(
-        &mut self,
-        sorter: &mut Sorter<'_>,
-        lifetime: &Lifetime,
-        [live, allocated]: [bool; 2],
-        exact: Option<&ExactSums>,
-        span: Option<&Span<'_>>,
-    ) {
-        let RowPlace { row, source, called } = sorter.find_or_add_row(lifetime);
-        let sums = &mut sorter.sums[row];
-        sums.live_estimated |= live && lifetime.estimated;
-        sums.has_older |= lifetime.from.is_none();
-        if live {
-            sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
-            sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
-        }
-        if !allocated {
-            return;
-        }
-        sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
-        self.attribution.add(source, lifetime.bytes);
-        self.attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
-        if exact.is_some_and(|exact| exact.includes(lifetime.scope)) {
-            return;
-        }
-        if let Some(span) = span {
-            sums.trend.add_live(span, lifetime);
-        }
-        if let Some(text) = sorter.texts.program_text(lifetime) {
-            let [bytes, blocks] = sums.texts.entry(text).or_default();
-            (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
-        }
-        sums.count(lifetime, called);
-        self.bytes = self.bytes.saturating_add(lifetime.bytes);
-        self.blocks += lifetime.blocks;
-    }
-
-    /// Returns the bytes by source. `known` returns what is known of the total of a sum, and `is_exact` states that annotated
-    /// bytes are the recorder's own.
-    fn attribution(
-        mut self,
-        precision: &Precision,
-        known: impl Fn(&Sum) -> KnownTotal,
-        is_exact: bool,
-        ends: bool,
-    ) -> Attribution {
-        let known = known(&self.attributed.iter().fold(Sum::default(), |all, part| all.with(part)));
-        let [annotated_error, named_from_stacks_error, unattributed_error] = [0, 1, 2].map(|source| {
-            let sum = &self.attributed[source];
-            let error = match is_exact && source == Source::Annotated as usize {
-                true => Estimate::exact(sum.value()),
-                false => known.part(precision.bytes(sum), sum),
-            };
-            error.with_completeness(ends)
-        });
-        let sums = &self.attributed;
-        self.attribution.map(|source, bytes| known.rounded(&sums[source as usize], bytes));
-        Attribution {
-            annotated: self.attribution.annotated,
-            annotated_error,
-            named_from_stacks: self.attribution.named_from_stacks,
-            named_from_stacks_error,
-            unattributed: self.attribution.unattributed,
-            unattributed_error,
-        }
-    }
-}
-
-/// Returns the bytes and number of all allocations if the recorder counted them and dropped none of their events.
-fn counted_allocations(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
-    let is_complete = statistics.counted && statistics.dropped == 0;
-    is_complete.then_some([statistics.allocated_bytes, statistics.allocations])
-}
-
 /// Returns the texts with the most bytes, largest first.
 fn largest_texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
     let largest = sort_largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
@@ -866,6 +604,6 @@ fn disambiguate_names(rows: &mut [TopRow]) {
     }
 }
 
-fn phase_name(phase: Option<Phase>) -> String {
+pub(super) fn phase_name(phase: Option<Phase>) -> String {
     phase.map_or("(no phase)", Phase::name).into()
 }
