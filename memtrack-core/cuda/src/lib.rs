@@ -22,12 +22,11 @@
 //! - `run`: starts recording in a program that was started by `memtrack run` (memtrack-run).
 //! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 
-#[cfg(all(
-    feature = "cuda",
-    target_os = "linux",
-    target_env = "gnu",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(feature = "cuda")]
+#[cfg_attr(
+    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64"))),
+    path = "no_hook.rs"
+)]
 mod hook;
 #[cfg(all(
     feature = "cuda",
@@ -40,17 +39,6 @@ pub mod run;
 #[cfg(feature = "cuda-stats")]
 mod stats;
 
-#[cfg(all(
-    feature = "cuda",
-    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
-))]
-#[path = "no_hook.rs"]
-mod hook;
-#[cfg(all(
-    feature = "cuda",
-    not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))
-))]
-pub(crate) use hook::run;
 #[cfg(feature = "cuda-stats")]
 #[doc(hidden)]
 pub use stats::start_driver;
@@ -91,5 +79,5 @@ pub fn warn_without_hook() {
 /// a program starts its own session, so that the requested session is the first.
 #[cfg(feature = "cuda")]
 pub fn begin_if_requested() {
-    run::begin_if_requested();
+    hook::begin_if_requested();
 }

@@ -3,25 +3,14 @@
 //!
 //! **Why not cudarc?** The hook must query the driver that the program has loaded, through the functions of that library.
 
-use super::entry::look_up;
+use super::entry::{info_of, look_up};
 use super::wrap::CuResult;
 use memtrack_model::event::DeviceId;
-use std::ffi::{CStr, c_void};
-use std::mem::transmute;
+use std::ffi::c_void;
 use std::sync::OnceLock;
 
 /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const DEVICE_ORDINAL: i32 = 9;
-
-type OutHandle = unsafe extern "C" fn(*mut u64) -> CuResult;
-type OutInt = unsafe extern "C" fn(*mut i32) -> CuResult;
-type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> CuResult;
-type PrimaryState = unsafe extern "C" fn(i32, *mut u32, *mut i32) -> CuResult;
-type PointerAttribute = unsafe extern "C" fn(*mut c_void, i32, u64) -> CuResult;
-
-type GetDevicePool = unsafe extern "C" fn(*mut u64, i32) -> CuResult;
-type PoolAttribute = unsafe extern "C" fn(u64, i32, *mut c_void) -> CuResult;
-type AddressRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> CuResult;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may make any query while another thread captures a stream.
 const RELAXED: i32 = 2;
@@ -29,19 +18,39 @@ const RELAXED: i32 = 2;
 /// The driver that was hooked first.
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
-/// The functions of the driver that was hooked first.
-pub(super) struct Driver {
-    ctx_get_current: Option<OutHandle>,
-    ctx_get_device: Option<OutInt>,
-    mem_get_info: Option<MemGetInfo>,
-    primary_ctx_get_state: Option<PrimaryState>,
-    pointer_get_attribute: Option<PointerAttribute>,
-    device_count: Option<OutInt>,
-    default_pool: Option<GetDevicePool>,
-    current_pool: Option<GetDevicePool>,
-    pool_attribute: Option<PoolAttribute>,
-    address_range: Option<AddressRange>,
-    exchange_capture_mode: Option<OutInt>,
+macro_rules! driver_functions {
+    ($($field:ident = $symbol:literal($($parameter:ty),*);)*) => {
+        /// The functions of the driver that was hooked first.
+        pub(super) struct Driver {
+            $($field: Option<unsafe extern "C" fn($($parameter),*) -> CuResult>,)*
+        }
+
+        impl Driver {
+            fn resolve(handle: *mut c_void) -> Self {
+                // SAFETY: the driver's functions with their documented signatures; null becomes `None`.
+                unsafe {
+                    Self { $($field: std::mem::transmute::<
+                        *mut c_void,
+                        Option<unsafe extern "C" fn($($parameter),*) -> CuResult>,
+                    >(look_up(handle, $symbol)),)* }
+                }
+            }
+        }
+    };
+}
+
+driver_functions! {
+    ctx_get_current = c"cuCtxGetCurrent"(*mut u64);
+    ctx_get_device = c"cuCtxGetDevice"(*mut i32);
+    mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
+    primary_ctx_get_state = c"cuDevicePrimaryCtxGetState"(i32, *mut u32, *mut i32);
+    pointer_get_attribute = c"cuPointerGetAttribute"(*mut c_void, i32, u64);
+    device_count = c"cuDeviceGetCount"(*mut i32);
+    default_pool = c"cuDeviceGetDefaultMemPool"(*mut u64, i32);
+    current_pool = c"cuDeviceGetMemPool"(*mut u64, i32);
+    pool_attribute = c"cuMemPoolGetAttribute"(u64, i32, *mut c_void);
+    address_range = c"cuMemGetAddressRange_v2"(*mut u64, *mut usize, u64);
+    exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut i32);
 }
 
 /// The context and the device of a call.
@@ -60,59 +69,20 @@ impl CallContext {
 impl Driver {
     /// Returns the driver that `real`, one of its functions, belongs to.
     pub(super) fn of(real: *const c_void) -> &'static Self {
-        DRIVER.get_or_init(|| Self::resolve(real))
+        DRIVER.get_or_init(|| {
+            let name = info_of(real).dli_fname;
+            let mut handle = std::ptr::null_mut();
+            if !name.is_null() {
+                // SAFETY: the name is valid while the library is loaded, as it is now.
+                handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+            }
+            Self::resolve(if handle.is_null() { libc::RTLD_DEFAULT } else { handle })
+        })
     }
 
     /// Returns the driver, if a call has been hooked.
     pub(super) fn get() -> Option<&'static Self> {
         DRIVER.get()
-    }
-
-    fn resolve(real: *const c_void) -> Self {
-        let mut info = libc::Dl_info {
-            dli_fname: std::ptr::null(),
-            dli_fbase: std::ptr::null_mut(),
-            dli_sname: std::ptr::null(),
-            dli_saddr: std::ptr::null_mut(),
-        };
-        // SAFETY: `info` is a local variable, and the name in it is valid while the library is loaded, as it is now.
-        let handle = unsafe {
-            if libc::dladdr(real, &mut info) != 0 && !info.dli_fname.is_null() {
-                libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
-            } else {
-                std::ptr::null_mut()
-            }
-        };
-        let handle = if handle.is_null() { libc::RTLD_DEFAULT } else { handle };
-        let find = |name: &CStr| look_up(handle, name);
-        // SAFETY: the driver's functions with their documented signatures; null becomes `None`.
-        unsafe {
-            Self {
-                ctx_get_current: transmute::<*mut c_void, Option<OutHandle>>(find(c"cuCtxGetCurrent")),
-                ctx_get_device: transmute::<*mut c_void, Option<OutInt>>(find(c"cuCtxGetDevice")),
-                mem_get_info: transmute::<*mut c_void, Option<MemGetInfo>>(find(c"cuMemGetInfo_v2")),
-                primary_ctx_get_state: transmute::<*mut c_void, Option<PrimaryState>>(find(
-                    c"cuDevicePrimaryCtxGetState",
-                )),
-                pointer_get_attribute: transmute::<*mut c_void, Option<PointerAttribute>>(find(
-                    c"cuPointerGetAttribute",
-                )),
-                device_count: transmute::<*mut c_void, Option<OutInt>>(find(c"cuDeviceGetCount")),
-                default_pool: transmute::<*mut c_void, Option<GetDevicePool>>(find(
-                    c"cuDeviceGetDefaultMemPool",
-                )),
-                current_pool: transmute::<*mut c_void, Option<GetDevicePool>>(find(c"cuDeviceGetMemPool")),
-                pool_attribute: transmute::<*mut c_void, Option<PoolAttribute>>(find(
-                    c"cuMemPoolGetAttribute",
-                )),
-                address_range: transmute::<*mut c_void, Option<AddressRange>>(find(
-                    c"cuMemGetAddressRange_v2",
-                )),
-                exchange_capture_mode: transmute::<*mut c_void, Option<OutInt>>(find(
-                    c"cuThreadExchangeStreamCaptureMode",
-                )),
-            }
-        }
     }
 
     /// Returns the current context and its device; device 0 if there is none.

@@ -179,7 +179,7 @@ pub fn next_symbol(name: &CStr) -> *mut c_void {
 
 /// Returns the loader's data on the binary that contains an address; the pointers in it are null if there is no such
 /// binary.
-fn info_of(address: *const c_void) -> libc::Dl_info {
+pub(super) fn info_of(address: *const c_void) -> libc::Dl_info {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: all zeros are a `Dl_info`, which the loader fills; an unknown address is not an error.
     unsafe {

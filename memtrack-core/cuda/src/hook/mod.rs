@@ -12,6 +12,7 @@ mod table;
 mod watch;
 mod wrap;
 
+pub(super) use crate::run::begin_if_requested;
 pub(super) use absent::hide_absent_names;
 pub(super) use driver_reading::{read_on_this_thread, stop_readings};
 pub use entry::{LookupWatcher, binary_of, next_symbol, process_symbol, watch_lookups};

@@ -3,10 +3,9 @@
 //! returns therefore occupies a slot, and each slot has its own wrapper.
 
 use super::entry::look_up;
-use super::wrap::{
-    ArrayDescriptor, ArrayDescriptor3d, CuResult, arrays, contexts, host, ipc, memory, physical, pools,
-    procedures,
-};
+use super::wrap::arrays::{self, ArrayDescriptor, ArrayDescriptor3d};
+use super::wrap::memory::{PINNED, PLAIN};
+use super::wrap::{Call, CuResult, Properties, contexts, ipc, memory, physical, pools, procedures};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -39,9 +38,18 @@ pub(super) struct HookedFunction {
 // SAFETY: the pointers are those of functions.
 unsafe impl Sync for HookedFunction {}
 
+/// Calls a wrapper with the call of the driver's function `real`, and with those of its arguments that the wrapper needs.
+macro_rules! call_driver {
+    ($real:ident, ($($argument:ident : $type:ty),*) => $module:ident :: $wrapper:ident ($($passed:expr),*)) => {{
+        let function =
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>($real);
+        $module::$wrapper(Call { real: $real, run: || function($($argument),*) }, $($passed),*)
+    }};
+}
+
 macro_rules! hooks {
-    ($($symbol:ident $base:literal $since:literal $($per_thread:ident)? =>
-        $module:ident :: $wrapper:ident ($($argument:ident : $type:ty),*);)*) => {
+    ($($symbol:ident($($argument:ident : $type:ty),*) $base:literal $since:literal $($per_thread:ident)? =>
+        $module:ident :: $wrapper:ident ($($passed:expr),*);)*) => {
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy)]
         enum Index { $($symbol),* }
@@ -54,7 +62,7 @@ macro_rules! hooks {
                 let real = HOOKS[Index::$symbol as usize].real[SLOT].load(Ordering::Acquire);
                 // SAFETY: the slot was filled with the address of this function before the wrapper was returned to a
                 // program, and the arguments are the caller's.
-                unsafe { $module::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
+                unsafe { call_driver!(real, ($($argument: $type),*) => $module::$wrapper($($passed),*)) }
             })*
         }
 
@@ -69,7 +77,7 @@ macro_rules! hooks {
                     return NOT_INITIALIZED;
                 }
                 // SAFETY: the next library's function of this name, and the caller's arguments.
-                unsafe { $module::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
+                unsafe { call_driver!(real, ($($argument: $type),*) => $module::$wrapper($($passed),*)) }
             })*
         }
 
@@ -92,56 +100,68 @@ macro_rules! hooks {
     (@flag) => { false };
 }
 
+// The function, its name and the CUDA version that introduced it, and the wrapper with the arguments that it needs.
 hooks! {
-    cuMemAlloc_v2 "cuMemAlloc" 3020 => memory::alloc(out: *mut u64, size: usize);
-    cuMemAllocPitch_v2 "cuMemAllocPitch" 3020 =>
-        memory::alloc_pitch(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32);
-    cuMemAllocManaged "cuMemAllocManaged" 6000 => memory::alloc_managed(out: *mut u64, size: usize, flags: u32);
-    cuMemFree_v2 "cuMemFree" 3020 => memory::free(address: u64);
-    cuMemAllocAsync "cuMemAllocAsync" 11020 => pools::alloc(out: *mut u64, size: usize, stream: u64);
-    cuMemAllocAsync_ptsz "cuMemAllocAsync" 11020 per_thread =>
-        pools::alloc_per_thread(out: *mut u64, size: usize, stream: u64);
-    cuMemAllocFromPoolAsync "cuMemAllocFromPoolAsync" 11020 =>
-        pools::alloc_from(out: *mut u64, size: usize, pool: u64, stream: u64);
-    cuMemAllocFromPoolAsync_ptsz "cuMemAllocFromPoolAsync" 11020 per_thread =>
-        pools::alloc_from_per_thread(out: *mut u64, size: usize, pool: u64, stream: u64);
-    cuMemFreeAsync "cuMemFreeAsync" 11020 => pools::free(address: u64, stream: u64);
-    cuMemFreeAsync_ptsz "cuMemFreeAsync" 11020 per_thread => pools::free(address: u64, stream: u64);
-    cuMemPoolCreate "cuMemPoolCreate" 11020 => pools::create(out: *mut u64, properties: *const pools::Properties);
-    cuMemPoolDestroy "cuMemPoolDestroy" 11020 => pools::destroy(pool: u64);
-    cuMemHostAlloc "cuMemHostAlloc" 2020 => host::alloc(out: *mut u64, size: usize, flags: u32);
-    cuMemAllocHost_v2 "cuMemAllocHost" 3020 => host::alloc_plain(out: *mut u64, size: usize);
-    cuMemFreeHost "cuMemFreeHost" 2000 => host::free(address: u64);
-    cuMemHostRegister_v2 "cuMemHostRegister" 6050 => host::register(address: u64, size: usize, flags: u32);
-    cuMemHostUnregister "cuMemHostUnregister" 4000 => host::free(address: u64);
-    cuMemCreate "cuMemCreate" 10020 =>
-        physical::create(out: *mut u64, size: usize, properties: *const physical::Properties, flags: u64);
-    cuMemRelease "cuMemRelease" 10020 => physical::release(handle: u64);
-    cuMemAddressReserve "cuMemAddressReserve" 10020 =>
-        physical::reserve(out: *mut u64, size: usize, alignment: usize, wanted: u64, flags: u64);
-    cuMemAddressFree "cuMemAddressFree" 10020 => physical::unreserve(address: u64, size: usize);
-    cuMemMap "cuMemMap" 10020 =>
-        physical::map(address: u64, size: usize, offset: usize, handle: u64, flags: u64);
-    cuMemUnmap "cuMemUnmap" 10020 => physical::unmap(address: u64, size: usize);
-    cuMemImportFromShareableHandle "cuMemImportFromShareableHandle" 10020 =>
-        physical::import(out: *mut u64, shared: *mut c_void, kind: i32);
-    cuIpcOpenMemHandle_v2 "cuIpcOpenMemHandle" 11000 => ipc::open(out: *mut u64, handle: ipc::Handle, flags: u32);
-    cuIpcCloseMemHandle "cuIpcCloseMemHandle" 4010 => ipc::close(address: u64);
-    cuArrayCreate_v2 "cuArrayCreate" 3020 => arrays::create(out: *mut u64, descriptor: *const ArrayDescriptor);
-    cuArray3DCreate_v2 "cuArray3DCreate" 3020 =>
-        arrays::create_3d(out: *mut u64, descriptor: *const ArrayDescriptor3d);
-    cuArrayDestroy "cuArrayDestroy" 2000 => memory::free(handle: u64);
-    cuMipmappedArrayCreate "cuMipmappedArrayCreate" 5000 =>
-        arrays::create_mipmapped(out: *mut u64, descriptor: *const ArrayDescriptor3d, levels: u32);
-    cuMipmappedArrayDestroy "cuMipmappedArrayDestroy" 5000 => memory::free(handle: u64);
-    cuDevicePrimaryCtxRetain "cuDevicePrimaryCtxRetain" 7000 => contexts::retain(out: *mut u64, device: i32);
-    cuDevicePrimaryCtxReset_v2 "cuDevicePrimaryCtxReset" 11000 => contexts::reset(device: i32);
-    cuDevicePrimaryCtxRelease_v2 "cuDevicePrimaryCtxRelease" 11000 => contexts::release(device: i32);
-    cuCtxDestroy_v2 "cuCtxDestroy" 4000 => contexts::destroy(context: u64);
-    cuGetProcAddress "cuGetProcAddress" 11030 =>
-        procedures::get(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64);
-    cuGetProcAddress_v2 "cuGetProcAddress" 12000 =>
-        procedures::get_v2(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64, status: *mut i32);
+    cuMemAlloc_v2(out: *mut u64, size: usize) "cuMemAlloc" 3020 => memory::allocate(out, size as u64, PLAIN);
+    cuMemAllocPitch_v2(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32)
+        "cuMemAllocPitch" 3020 => memory::allocate_pitch(out, pitch, width, height);
+    cuMemAllocManaged(out: *mut u64, size: usize, flags: u32)
+        "cuMemAllocManaged" 6000 => memory::allocate(out, size as u64, PLAIN);
+    cuMemFree_v2(address: u64) "cuMemFree" 3020 => memory::free(address);
+    cuMemAllocAsync(out: *mut u64, size: usize, stream: u64)
+        "cuMemAllocAsync" 11020 => memory::allocate(out, size as u64, pools::from_current(stream));
+    cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: u64) "cuMemAllocAsync" 11020 per_thread =>
+        memory::allocate(out, size as u64, pools::from_current(pools::per_thread(stream)));
+    cuMemAllocFromPoolAsync(out: *mut u64, size: usize, pool: u64, stream: u64)
+        "cuMemAllocFromPoolAsync" 11020 => memory::allocate(out, size as u64, pools::from_pool(pool, stream));
+    cuMemAllocFromPoolAsync_ptsz(out: *mut u64, size: usize, pool: u64, stream: u64)
+        "cuMemAllocFromPoolAsync" 11020 per_thread =>
+        memory::allocate(out, size as u64, pools::from_pool(pool, pools::per_thread(stream)));
+    cuMemFreeAsync(address: u64, stream: u64) "cuMemFreeAsync" 11020 => memory::free(address);
+    cuMemFreeAsync_ptsz(address: u64, stream: u64) "cuMemFreeAsync" 11020 per_thread => memory::free(address);
+    cuMemPoolCreate(out: *mut u64, properties: *const Properties)
+        "cuMemPoolCreate" 11020 => pools::create(out, properties);
+    cuMemPoolDestroy(pool: u64) "cuMemPoolDestroy" 11020 => pools::destroy(pool);
+    cuMemHostAlloc(out: *mut u64, size: usize, flags: u32)
+        "cuMemHostAlloc" 2020 => memory::allocate(out, size as u64, PINNED);
+    cuMemAllocHost_v2(out: *mut u64, size: usize)
+        "cuMemAllocHost" 3020 => memory::allocate(out, size as u64, PINNED);
+    cuMemFreeHost(address: u64) "cuMemFreeHost" 2000 => memory::free(address);
+    cuMemHostRegister_v2(address: u64, size: usize, flags: u32)
+        "cuMemHostRegister" 6050 => memory::register(address, size);
+    cuMemHostUnregister(address: u64) "cuMemHostUnregister" 4000 => memory::free(address);
+    cuMemCreate(out: *mut u64, size: usize, properties: *const Properties, flags: u64)
+        "cuMemCreate" 10020 => physical::create(out, size, properties);
+    cuMemRelease(handle: u64) "cuMemRelease" 10020 => physical::release(handle);
+    cuMemAddressReserve(out: *mut u64, size: usize, alignment: usize, wanted: u64, flags: u64)
+        "cuMemAddressReserve" 10020 => physical::reserve(out, size);
+    cuMemAddressFree(address: u64, size: usize) "cuMemAddressFree" 10020 => physical::unreserve(address);
+    cuMemMap(address: u64, size: usize, offset: usize, handle: u64, flags: u64)
+        "cuMemMap" 10020 => physical::map(address, size, handle);
+    cuMemUnmap(address: u64, size: usize) "cuMemUnmap" 10020 => physical::unmap(address, size);
+    cuMemImportFromShareableHandle(out: *mut u64, shared: *mut c_void, kind: i32)
+        "cuMemImportFromShareableHandle" 10020 => physical::import(out);
+    cuIpcOpenMemHandle_v2(out: *mut u64, handle: ipc::Handle, flags: u32)
+        "cuIpcOpenMemHandle" 11000 => ipc::open(out);
+    cuIpcCloseMemHandle(address: u64) "cuIpcCloseMemHandle" 4010 => ipc::close(address);
+    cuArrayCreate_v2(out: *mut u64, descriptor: *const ArrayDescriptor)
+        "cuArrayCreate" 3020 => memory::allocate(out, arrays::bytes(descriptor), PLAIN);
+    cuArray3DCreate_v2(out: *mut u64, descriptor: *const ArrayDescriptor3d)
+        "cuArray3DCreate" 3020 => memory::allocate(out, arrays::bytes_of_levels(descriptor, 1), PLAIN);
+    cuArrayDestroy(handle: u64) "cuArrayDestroy" 2000 => memory::free(handle);
+    cuMipmappedArrayCreate(out: *mut u64, descriptor: *const ArrayDescriptor3d, levels: u32)
+        "cuMipmappedArrayCreate" 5000 =>
+        memory::allocate(out, arrays::bytes_of_levels(descriptor, levels), PLAIN);
+    cuMipmappedArrayDestroy(handle: u64) "cuMipmappedArrayDestroy" 5000 => memory::free(handle);
+    cuDevicePrimaryCtxRetain(out: *mut u64, device: i32)
+        "cuDevicePrimaryCtxRetain" 7000 => contexts::retain(out, device);
+    cuDevicePrimaryCtxReset_v2(device: i32) "cuDevicePrimaryCtxReset" 11000 => contexts::reset(device);
+    cuDevicePrimaryCtxRelease_v2(device: i32) "cuDevicePrimaryCtxRelease" 11000 => contexts::release(device);
+    cuCtxDestroy_v2(context: u64) "cuCtxDestroy" 4000 => contexts::destroy(context);
+    cuGetProcAddress(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64)
+        "cuGetProcAddress" 11030 => procedures::get(name, out, version, flags);
+    cuGetProcAddress_v2(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64, status: *mut i32)
+        "cuGetProcAddress" 12000 => procedures::get(name, out, version, flags);
 }
 
 /// Returns the hooked function with this symbol.

@@ -1,10 +1,6 @@
 //! Arrays, which are identified by a handle instead of an address. The size of an array is the size of its elements,
 //! because the driver does not report the additional bytes for tiling.
 
-use super::memory::PLAIN;
-use super::{CuResult, allocate};
-use std::ffi::c_void;
-
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[repr(C)]
 pub(in crate::hook) struct ArrayDescriptor {
@@ -53,46 +49,28 @@ fn bytes_of_format(format: u32) -> u64 {
     }
 }
 
-/// `cuArrayCreate_v2`.
-pub(in crate::hook) unsafe fn create(
-    real: unsafe extern "C" fn(*mut u64, *const ArrayDescriptor) -> CuResult,
-    out: *mut u64,
-    descriptor: *const ArrayDescriptor,
-) -> CuResult {
-    // SAFETY: the driver reads the descriptor too; a null descriptor is not read.
-    let size = unsafe { descriptor.as_ref() }.map_or(0, |flat| {
+/// Returns the bytes of a new array's elements; 0 for a null descriptor, which the driver refuses.
+///
+/// # Safety
+/// The descriptor must be the pointer that the caller passes to the driver, which reads it too.
+pub(in crate::hook) unsafe fn bytes(descriptor: *const ArrayDescriptor) -> u64 {
+    // SAFETY: a null descriptor is not read.
+    unsafe { descriptor.as_ref() }.map_or(0, |flat| {
         let ArrayDescriptor { width, height, format, channels } = *flat;
         ArrayDescriptor3d { width, height, depth: 0, format, channels, flags: 0 }.bytes(0)
-    });
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size, PLAIN, || real(out, descriptor)) }
+    })
 }
 
-/// `cuArray3DCreate_v2`.
-pub(in crate::hook) unsafe fn create_3d(
-    real: unsafe extern "C" fn(*mut u64, *const ArrayDescriptor3d) -> CuResult,
-    out: *mut u64,
-    descriptor: *const ArrayDescriptor3d,
-) -> CuResult {
-    // SAFETY: as in `create`.
-    let size = unsafe { descriptor.as_ref() }.map_or(0, |descriptor| descriptor.bytes(0));
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size, PLAIN, || real(out, descriptor)) }
-}
-
-/// `cuMipmappedArrayCreate`.
-pub(in crate::hook) unsafe fn create_mipmapped(
-    real: unsafe extern "C" fn(*mut u64, *const ArrayDescriptor3d, u32) -> CuResult,
-    out: *mut u64,
-    descriptor: *const ArrayDescriptor3d,
-    levels: u32,
-) -> CuResult {
-    // SAFETY: as in `create`. An array has at most 32 levels.
-    let size = unsafe { descriptor.as_ref() }.map_or(0, |descriptor| {
+/// Returns the bytes of the elements of a new array with this many mipmap levels, as [`bytes`] does. An array has at most
+/// 32 levels.
+///
+/// # Safety
+/// As for [`bytes`].
+pub(in crate::hook) unsafe fn bytes_of_levels(descriptor: *const ArrayDescriptor3d, levels: u32) -> u64 {
+    // SAFETY: a null descriptor is not read.
+    unsafe { descriptor.as_ref() }.map_or(0, |descriptor| {
         (0..levels.min(32)).fold(0_u64, |sum, level| sum.saturating_add(descriptor.bytes(level)))
-    });
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size, PLAIN, || real(out, descriptor, levels)) }
+    })
 }
 
 #[cfg(test)]

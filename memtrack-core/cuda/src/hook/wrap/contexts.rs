@@ -1,15 +1,11 @@
 //! The functions that destroy contexts, and with them all of their memory.
 
-use super::{CuResult, SUCCESS, ipc, pools};
-use crate::hook::watch::HookedCall;
+use super::{Call, CuResult, SUCCESS, ipc, pools};
 use memtrack_recorder::recorder::driver_memory::Teardown;
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The primary contexts by device; 0 if unknown.
 static PRIMARY: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
-
-type DeviceFunction = unsafe extern "C" fn(i32) -> CuResult;
 
 fn primary_of(device: i32) -> Option<&'static AtomicU64> {
     usize::try_from(device).ok().and_then(|device| PRIMARY.get(device))
@@ -22,13 +18,15 @@ fn teardown_of(device: i32) -> Teardown {
 }
 
 /// `cuDevicePrimaryCtxRetain`: returns a device's primary context.
+///
+/// # Safety
+/// `out` must be the pointer that the caller passed to the driver.
 pub(in crate::hook) unsafe fn retain(
-    real: unsafe extern "C" fn(*mut u64, i32) -> CuResult,
+    call: Call<impl FnOnce() -> CuResult>,
     out: *mut u64,
     device: i32,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { real(out, device) };
+    let result = call.run();
     if let Some(primary) = primary_of(device).filter(|_| result == SUCCESS && !out.is_null()) {
         // SAFETY: the driver has just written it.
         primary.store(unsafe { out.read() }, Ordering::Relaxed);
@@ -37,13 +35,11 @@ pub(in crate::hook) unsafe fn retain(
 }
 
 /// `cuDevicePrimaryCtxReset_v2`.
-pub(in crate::hook) unsafe fn reset(real: DeviceFunction, device: i32) -> CuResult {
-    // SAFETY: the caller's argument, passed on.
-    let call = || unsafe { real(device) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
+pub(in crate::hook) fn reset(call: Call<impl FnOnce() -> CuResult>, device: i32) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
     watch.read_before_teardown();
     let freed = watch.before_teardown(teardown_of(device));
-    let result = call();
+    let result = call.run();
     watch.record_free_results(result, freed);
     if result == SUCCESS {
         remove_handles_of(teardown_of(device));
@@ -54,12 +50,10 @@ pub(in crate::hook) unsafe fn reset(real: DeviceFunction, device: i32) -> CuResu
 /// `cuDevicePrimaryCtxRelease_v2`: other code usually still retains the context, so the wrapper checks afterwards
 /// whether the context was destroyed. Its addresses cannot have been allocated again by then, because that would
 /// require a new context.
-pub(in crate::hook) unsafe fn release(real: DeviceFunction, device: i32) -> CuResult {
-    // SAFETY: the caller's argument, passed on.
-    let call = || unsafe { real(device) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
+pub(in crate::hook) fn release(call: Call<impl FnOnce() -> CuResult>, device: i32) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
     watch.read_before_teardown();
-    let result = call();
+    let result = call.run();
     if result == SUCCESS && !watch.driver.primary_context_is_alive(device) {
         let freed = watch.before_teardown(teardown_of(device));
         watch.record_free_results(result, freed);
@@ -77,13 +71,11 @@ fn remove_handles_of(teardown: Teardown) {
 }
 
 /// `cuCtxDestroy_v2`.
-pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResult, context: u64) -> CuResult {
-    // SAFETY: the caller's argument, passed on.
-    let call = || unsafe { real(context) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
+pub(in crate::hook) fn destroy(call: Call<impl FnOnce() -> CuResult>, context: u64) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
     watch.read_before_teardown();
     let freed = watch.before_teardown(Teardown::Context(context));
-    let result = call();
+    let result = call.run();
     watch.record_free_results(result, freed);
     if result == SUCCESS {
         remove_handles_of(Teardown::Context(context));

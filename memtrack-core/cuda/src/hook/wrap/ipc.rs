@@ -1,13 +1,11 @@
 //! Allocations of other processes that the program opens. Their memory is counted where it was allocated, so they
 //! are not segments here; each reading of a device includes the number of open allocations, and their total size.
 
-use super::{CuResult, SUCCESS};
-use crate::hook::watch::HookedCall;
+use super::{Call, CuResult, SUCCESS};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Teardown;
 use memtrack_recorder::reentry;
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 /// `CUipcMemHandle`: 64 bytes that only the driver reads, passed by value.
@@ -28,16 +26,12 @@ struct OpenAllocation {
 static OPEN_ALLOCATIONS: ForkCell<Mutex<HashMap<u64, OpenAllocation>>> = ForkCell::new(Mutex::default);
 
 /// `cuIpcOpenMemHandle_v2`.
-pub(in crate::hook) unsafe fn open(
-    real: unsafe extern "C" fn(*mut u64, Handle, u32) -> CuResult,
-    out: *mut u64,
-    handle: Handle,
-    flags: u32,
-) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let call = || unsafe { real(out, handle, flags) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let result = call();
+///
+/// # Safety
+/// `out` must be the pointer that the caller passed to the driver.
+pub(in crate::hook) unsafe fn open(call: Call<impl FnOnce() -> CuResult>, out: *mut u64) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
+    let result = call.run();
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written `out`.
         let address = unsafe { out.read() };
@@ -52,12 +46,10 @@ pub(in crate::hook) unsafe fn open(
 }
 
 /// `cuIpcCloseMemHandle`.
-pub(in crate::hook) unsafe fn close(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
-    // SAFETY: the caller's argument, passed on.
-    let call = || unsafe { real(address) };
-    let Some(_watch) = HookedCall::enter(real as *const c_void) else { return call() };
+pub(in crate::hook) fn close(call: Call<impl FnOnce() -> CuResult>, address: u64) -> CuResult {
+    let Some(_watch) = call.watch() else { return call.run() };
     let before = with_open_allocations(|opened| opened.remove(&address));
-    let result = call();
+    let result = call.run();
     if let Some(before) = before.filter(|_| result != SUCCESS) {
         with_open_allocations(|opened| opened.insert(address, before));
     }

@@ -1,47 +1,50 @@
-//! Plain and managed device memory. Managed memory counts as memory of the device whose context allocated it,
-//! wherever its pages are.
+//! Requests for memory and frees. Managed memory counts as memory of the device whose context allocated it, wherever its
+//! pages are. Pinned host memory is allocated by the driver, or allocated by the program and registered with the driver.
 
-use super::{CuResult, SUCCESS, allocate, free_by};
-use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
+use super::{Call, CuResult, SUCCESS};
+use crate::hook::watch::{AllocationDevice, Kind};
 use memtrack_recorder::recorder::driver_memory::Origin;
-use std::ffi::c_void;
 
-pub(super) const PLAIN: Kind = Kind { origin: Origin::Context, stream: 0, device: AllocationDevice::Current };
+/// Plain and managed device memory, and arrays.
+pub(in crate::hook) const PLAIN: Kind =
+    Kind { origin: Origin::Context, stream: 0, device: AllocationDevice::Current };
+/// Pinned host memory.
+pub(in crate::hook) const PINNED: Kind =
+    Kind { origin: Origin::Context, stream: 0, device: AllocationDevice::Pinned };
 
-/// `cuMemAlloc_v2`.
-pub(in crate::hook) unsafe fn alloc(
-    real: unsafe extern "C" fn(*mut u64, usize) -> CuResult,
-    out: *mut u64,
-    size: usize,
+/// Requests memory from the driver, which writes an address to `out` on success.
+///
+/// # Safety
+/// `out` must be the pointer that the caller passed to the driver. The driver accepts only a pointer that it can write
+/// to.
+#[inline(always)]
+pub(in crate::hook) unsafe fn allocate(
+    call: Call<impl FnOnce() -> CuResult>,
+    out: *const u64,
+    size_bytes: u64,
+    kind: Kind,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size as u64, PLAIN, || real(out, size)) }
-}
-
-/// `cuMemAllocManaged`.
-pub(in crate::hook) unsafe fn alloc_managed(
-    real: unsafe extern "C" fn(*mut u64, usize, u32) -> CuResult,
-    out: *mut u64,
-    size: usize,
-    flags: u32,
-) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size as u64, PLAIN, || real(out, size, flags)) }
+    let Some(watch) = call.watch() else { return call.run() };
+    let result = call.run();
+    // SAFETY: the driver has just written it.
+    let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
+    watch.record_alloc_result(result, kind, address, size_bytes);
+    result
 }
 
 /// `cuMemAllocPitch_v2`: the size is known only after the driver has chosen the pitch.
-pub(in crate::hook) unsafe fn alloc_pitch(
-    real: unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, u32) -> CuResult,
+///
+/// # Safety
+/// As for [`allocate`], for both pointers.
+pub(in crate::hook) unsafe fn allocate_pitch(
+    call: Call<impl FnOnce() -> CuResult>,
     out: *mut u64,
     pitch: *mut usize,
     width: usize,
     height: usize,
-    element: u32,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let call = || unsafe { real(out, pitch, width, height, element) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let result = call();
+    let Some(watch) = call.watch() else { return call.run() };
+    let result = call.run();
     let (mut address, mut row) = (0, width);
     if result == SUCCESS && !out.is_null() && !pitch.is_null() {
         // SAFETY: the driver has just written both.
@@ -51,8 +54,25 @@ pub(in crate::hook) unsafe fn alloc_pitch(
     result
 }
 
-/// `cuMemFree_v2`, and the functions that destroy arrays.
-pub(in crate::hook) unsafe fn free(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
-    // SAFETY: the caller's argument, passed on.
-    free_by(real as *const c_void, address, || unsafe { real(address) })
+/// `cuMemHostRegister_v2`.
+pub(in crate::hook) fn register(
+    call: Call<impl FnOnce() -> CuResult>,
+    address: u64,
+    size: usize,
+) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
+    let result = call.run();
+    watch.record_alloc_result(result, PINNED, if result == SUCCESS { address } else { 0 }, size as u64);
+    result
+}
+
+/// Frees memory of any kind, or an array by its handle. A free that is ordered by a stream counts as completed when it is
+/// requested, because the driver does not report when the stream reaches it.
+#[inline(always)]
+pub(in crate::hook) fn free(call: Call<impl FnOnce() -> CuResult>, address: u64) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
+    let freed = watch.before_free(address);
+    let result = call.run();
+    watch.record_free_result(result, freed);
+    result
 }

@@ -1,17 +1,16 @@
 //! The wrappers, one file per family: each calls the driver's function once, with the caller's own arguments, and
-//! reports the result to the recorder. No out-parameter is read before the driver has reported success.
+//! reports the result to the recorder. No out-parameter is read before the driver has reported success. A wrapper
+//! receives the call ([`Call`]) and those of its arguments that it needs, by `table`.
 
 pub(super) mod arrays;
 pub(super) mod contexts;
-pub(super) mod host;
 pub(super) mod ipc;
 pub(super) mod memory;
 pub(super) mod physical;
 pub(super) mod pools;
 pub(super) mod procedures;
 
-use super::watch::{HookedCall, Kind};
-pub(super) use arrays::{ArrayDescriptor, ArrayDescriptor3d};
+use super::watch::{AllocationDevice, HookedCall};
 use std::ffi::c_void;
 
 /// `CUresult`.
@@ -21,50 +20,43 @@ pub(super) const SUCCESS: CuResult = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: CuResult = 2;
 
-/// Requests memory from the driver with `call`, which writes an address to `out` on success.
-///
-/// # Safety
-/// `out` must be the pointer that the caller passed to the driver. The driver accepts only a pointer that it can write
-/// to.
-#[inline(always)]
-unsafe fn allocate(
-    real: *const c_void,
-    out: *const u64,
-    size: u64,
-    kind: Kind,
-    call: impl FnOnce() -> CuResult,
-) -> CuResult {
-    let Some(watch) = HookedCall::enter(real) else { return call() };
-    let result = call();
-    // SAFETY: the driver has just written it.
-    let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
-    watch.record_alloc_result(result, kind, address, size);
-    result
+/// A call of the program to a function of the driver.
+pub(super) struct Call<F> {
+    /// The driver's function.
+    pub(super) real: *const c_void,
+    /// Calls it with the program's arguments.
+    pub(super) run: F,
 }
 
-/// Frees memory with `call`.
-#[inline(always)]
-fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(watch) = HookedCall::enter(real) else { return call() };
-    let freed = watch.before_free(address);
-    let result = call();
-    watch.record_free_result(result, freed);
-    result
+impl<F: FnOnce() -> CuResult> Call<F> {
+    /// Begins to watch the call, as [`HookedCall::enter`] does.
+    #[inline(always)]
+    fn watch(&self) -> Option<HookedCall> {
+        HookedCall::enter(self.real)
+    }
+
+    /// Calls the driver.
+    #[inline(always)]
+    fn run(self) -> CuResult {
+        (self.run)()
+    }
 }
 
-/// `CUmemLocation`: a device, or a part of the host's memory.
+/// The beginning of `CUmemAllocationProp`, and of `CUmemPoolProps`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(in crate::hook) struct Location {
-    kind: i32,
-    id: i32,
+pub(super) struct Properties {
+    allocation_type: i32,
+    handle_types: i32,
+    /// `CUmemLocation`: the kind and number of a device, or a part of the host's memory.
+    location: [i32; 2],
 }
 
-impl Location {
-    /// Returns the device; `None` for memory of the host.
-    fn device(self) -> Option<u16> {
+impl Properties {
+    fn device(&self) -> AllocationDevice {
         /// `CU_MEM_LOCATION_TYPE_DEVICE`.
         const DEVICE: i32 = 1;
-        u16::try_from(self.id).ok().filter(|_| self.kind == DEVICE)
+        let [kind, id] = self.location;
+        let device = u16::try_from(id).ok().filter(|_| kind == DEVICE);
+        device.map_or(AllocationDevice::Pinned, AllocationDevice::Device)
     }
 }

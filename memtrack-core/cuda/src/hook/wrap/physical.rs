@@ -2,13 +2,12 @@
 //! mapping into part of a reserved range is a `segment_map` of an expandable segment, and a mapping that fills its
 //! range is an ordinary segment. Reserving addresses takes no memory.
 
-use super::{CuResult, Location, SUCCESS, ipc};
-use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
+use super::{Call, CuResult, Properties, SUCCESS, ipc};
+use crate::hook::watch::{AllocationDevice, Kind};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 /// The memory behind a handle.
@@ -30,14 +29,6 @@ struct Tables {
 
 static TABLES: ForkCell<Mutex<Tables>> = ForkCell::new(Mutex::default);
 
-/// The beginning of `CUmemAllocationProp`.
-#[repr(C)]
-pub(in crate::hook) struct Properties {
-    allocation_type: i32,
-    handle_types: i32,
-    location: Location,
-}
-
 fn kind(device: AllocationDevice, origin: Origin) -> Kind {
     Kind { origin, stream: 0, device }
 }
@@ -51,16 +42,15 @@ fn origin_of(address: u64, size: u64) -> Origin {
 }
 
 /// `cuMemAddressReserve`.
+///
+/// # Safety
+/// `out` must be the pointer that the caller passed to the driver.
 pub(in crate::hook) unsafe fn reserve(
-    real: unsafe extern "C" fn(*mut u64, usize, usize, u64, u64) -> CuResult,
+    call: Call<impl FnOnce() -> CuResult>,
     out: *mut u64,
     size: usize,
-    alignment: usize,
-    wanted: u64,
-    flags: u64,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { real(out, size, alignment, wanted, flags) };
+    let result = call.run();
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written it.
         let address = unsafe { out.read() };
@@ -70,14 +60,9 @@ pub(in crate::hook) unsafe fn reserve(
 }
 
 /// `cuMemAddressFree`.
-pub(in crate::hook) unsafe fn unreserve(
-    real: unsafe extern "C" fn(u64, usize) -> CuResult,
-    address: u64,
-    size: usize,
-) -> CuResult {
+pub(in crate::hook) fn unreserve(call: Call<impl FnOnce() -> CuResult>, address: u64) -> CuResult {
     let before = with_tables(|tables| tables.ranges.remove(&address));
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { real(address, size) };
+    let result = call.run();
     if let Some(before) = before.filter(|_| result != SUCCESS) {
         with_tables(|tables| tables.ranges.insert(address, before));
     }
@@ -85,14 +70,11 @@ pub(in crate::hook) unsafe fn unreserve(
 }
 
 /// `cuMemImportFromShareableHandle`: memory that was created elsewhere.
-pub(in crate::hook) unsafe fn import(
-    real: unsafe extern "C" fn(*mut u64, *mut c_void, i32) -> CuResult,
-    out: *mut u64,
-    shared: *mut c_void,
-    kind: i32,
-) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { real(out, shared, kind) };
+///
+/// # Safety
+/// `out` must be the pointer that the caller passed to the driver.
+pub(in crate::hook) unsafe fn import(call: Call<impl FnOnce() -> CuResult>, out: *mut u64) -> CuResult {
+    let result = call.run();
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
@@ -106,23 +88,22 @@ pub(in crate::hook) unsafe fn import(
 }
 
 /// `cuMemCreate`.
+///
+/// # Safety
+/// The pointers must be those that the caller passed to the driver.
 pub(in crate::hook) unsafe fn create(
-    real: unsafe extern "C" fn(*mut u64, usize, *const Properties, u64) -> CuResult,
+    call: Call<impl FnOnce() -> CuResult>,
     out: *mut u64,
     size: usize,
     properties: *const Properties,
-    flags: u64,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let call = || unsafe { real(out, size, properties, flags) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let result = call();
+    let Some(watch) = call.watch() else { return call.run() };
+    let result = call.run();
     if out.is_null() || properties.is_null() {
         return result;
     }
     // SAFETY: the driver has just read `properties`.
-    let device =
-        unsafe { (*properties).location }.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
+    let device = unsafe { (*properties).device() };
     if result == SUCCESS {
         // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
@@ -134,10 +115,9 @@ pub(in crate::hook) unsafe fn create(
 }
 
 /// `cuMemRelease`: mapped memory stays mapped.
-pub(in crate::hook) unsafe fn release(real: unsafe extern "C" fn(u64) -> CuResult, handle: u64) -> CuResult {
+pub(in crate::hook) fn release(call: Call<impl FnOnce() -> CuResult>, handle: u64) -> CuResult {
     let before = with_tables(|tables| tables.handles.remove(&handle));
-    // SAFETY: the caller's argument, passed on.
-    let result = unsafe { real(handle) };
+    let result = call.run();
     if let Some(memory) = before.filter(|_| result != SUCCESS) {
         with_tables(|tables| tables.handles.insert(handle, memory));
     }
@@ -145,19 +125,15 @@ pub(in crate::hook) unsafe fn release(real: unsafe extern "C" fn(u64) -> CuResul
 }
 
 /// `cuMemMap`.
-pub(in crate::hook) unsafe fn map(
-    real: unsafe extern "C" fn(u64, usize, usize, u64, u64) -> CuResult,
+pub(in crate::hook) fn map(
+    call: Call<impl FnOnce() -> CuResult>,
     address: u64,
     size: usize,
-    offset: usize,
     handle: u64,
-    flags: u64,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let call = || unsafe { real(address, size, offset, handle, flags) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
+    let Some(watch) = call.watch() else { return call.run() };
     let memory = with_tables(|tables| tables.handles.get(&handle).copied());
-    let result = call();
+    let result = call.run();
     let device = match memory {
         Some(Memory::Imported) => {
             if result == SUCCESS {
@@ -179,16 +155,10 @@ pub(in crate::hook) unsafe fn map(
 }
 
 /// `cuMemUnmap`, which may remove several mappings at once.
-pub(in crate::hook) unsafe fn unmap(
-    real: unsafe extern "C" fn(u64, usize) -> CuResult,
-    address: u64,
-    size: usize,
-) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let call = || unsafe { real(address, size) };
-    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
+pub(in crate::hook) fn unmap(call: Call<impl FnOnce() -> CuResult>, address: u64, size: usize) -> CuResult {
+    let Some(watch) = call.watch() else { return call.run() };
     let freed = watch.before_unmap(address, size as u64);
-    let result = call();
+    let result = call.run();
     watch.record_free_results(result, freed);
     if result == SUCCESS {
         ipc::remove_mappings(address..address.saturating_add(size as u64));

@@ -1,14 +1,12 @@
-//! Stream-ordered memory from the driver's pools. A free counts as completed when it is requested, because the driver
-//! does not report when the stream reaches it.
+//! The driver's pools, whose memory is ordered by streams.
 
-use super::{CuResult, Location, SUCCESS, allocate, free_by};
+use super::{Call, CuResult, Properties, SUCCESS};
 use crate::hook::driver::Driver;
 use crate::hook::watch::{AllocationDevice, Kind};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `CU_STREAM_PER_THREAD`.
@@ -21,98 +19,47 @@ static POOLS: ForkCell<Mutex<HashMap<u64, AllocationDevice>>> = ForkCell::new(Mu
 /// destroyed during a query. Nothing else is done under this lock, because the driver is called while it is held.
 static QUERYING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-/// The beginning of `CUmemPoolProps`.
-#[repr(C)]
-pub(in crate::hook) struct Properties {
-    allocation_type: i32,
-    handle_types: i32,
-    location: Location,
+/// Returns the properties of an allocation from the current pool of a stream's device.
+pub(in crate::hook) fn from_current(stream: u64) -> Kind {
+    Kind { origin: Origin::Pool, stream, device: AllocationDevice::StreamDevice }
 }
 
-type AllocAsync = unsafe extern "C" fn(*mut u64, usize, u64) -> CuResult;
-type AllocFromPool = unsafe extern "C" fn(*mut u64, usize, u64, u64) -> CuResult;
-
-/// `cuMemAllocAsync`.
-pub(in crate::hook) unsafe fn alloc(real: AllocAsync, out: *mut u64, size: usize, stream: u64) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream, device: AllocationDevice::StreamDevice };
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
+/// Returns the properties of an allocation from a pool.
+pub(in crate::hook) fn from_pool(pool: u64, stream: u64) -> Kind {
+    let device = with_pools(|pools| pools.get(&pool).copied());
+    Kind { origin: Origin::Pool, stream, device: device.unwrap_or(AllocationDevice::StreamDevice) }
 }
 
-/// `cuMemAllocAsync_ptsz`: stream 0 means the per-thread default stream.
-pub(in crate::hook) unsafe fn alloc_per_thread(
-    real: AllocAsync,
-    out: *mut u64,
-    size: usize,
-    stream: u64,
-) -> CuResult {
-    let kind =
-        Kind { origin: Origin::Pool, stream: per_thread(stream), device: AllocationDevice::StreamDevice };
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
-}
-
-/// `cuMemAllocFromPoolAsync`.
-pub(in crate::hook) unsafe fn alloc_from(
-    real: AllocFromPool,
-    out: *mut u64,
-    size: usize,
-    pool: u64,
-    stream: u64,
-) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream, device: device_of(pool) };
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
-}
-
-/// `cuMemAllocFromPoolAsync_ptsz`.
-pub(in crate::hook) unsafe fn alloc_from_per_thread(
-    real: AllocFromPool,
-    out: *mut u64,
-    size: usize,
-    pool: u64,
-    stream: u64,
-) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: device_of(pool) };
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
-}
-
-/// `cuMemFreeAsync` and `cuMemFreeAsync_ptsz`.
-pub(in crate::hook) unsafe fn free(
-    real: unsafe extern "C" fn(u64, u64) -> CuResult,
-    address: u64,
-    stream: u64,
-) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    free_by(real as *const c_void, address, || unsafe { real(address, stream) })
+/// Returns the stream of a function whose stream 0 is the per-thread default stream.
+pub(in crate::hook) fn per_thread(stream: u64) -> u64 {
+    if stream == 0 { PER_THREAD } else { stream }
 }
 
 /// `cuMemPoolCreate`.
+///
+/// # Safety
+/// The pointers must be those that the caller passed to the driver.
 pub(in crate::hook) unsafe fn create(
-    real: unsafe extern "C" fn(*mut u64, *const Properties) -> CuResult,
+    call: Call<impl FnOnce() -> CuResult>,
     out: *mut u64,
     properties: *const Properties,
 ) -> CuResult {
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { real(out, properties) };
+    let result = call.run();
     if result == SUCCESS && !out.is_null() && !properties.is_null() {
         // SAFETY: the driver has just read `properties` and written `out`.
-        let (pool, location) = unsafe { (out.read(), (*properties).location) };
-        let device = location.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
+        let (pool, device) = unsafe { (out.read(), (*properties).device()) };
         with_pools(|pools| pools.insert(pool, device));
     }
     result
 }
 
 /// `cuMemPoolDestroy`: allocations from the pool stay until they are freed.
-pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResult, pool: u64) -> CuResult {
+pub(in crate::hook) fn destroy(call: Call<impl FnOnce() -> CuResult>, pool: u64) -> CuResult {
     let before = {
         let _no_query = lock_queries();
         with_pools(|pools| pools.remove(&pool))
     };
-    // SAFETY: the caller's argument, passed on.
-    let result = unsafe { real(pool) };
+    let result = call.run();
     if let Some(device) = before.filter(|_| result != SUCCESS) {
         with_pools(|pools| pools.insert(pool, device));
     }
@@ -142,14 +89,6 @@ pub(in crate::hook) fn remove_pools_of(device: u16) {
 fn lock_queries() -> MutexGuard<'static, ()> {
     let _inside = reentry::enter();
     QUERYING.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn device_of(pool: u64) -> AllocationDevice {
-    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(AllocationDevice::StreamDevice)
-}
-
-fn per_thread(stream: u64) -> u64 {
-    if stream == 0 { PER_THREAD } else { stream }
 }
 
 fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, AllocationDevice>) -> R) -> R {
