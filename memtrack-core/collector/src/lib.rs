@@ -288,23 +288,15 @@ impl Collector {
     /// Returns how many programs were beyond the limit. If the heap is recorded, these programs are recorded with the
     /// smallest budget.
     pub fn programs_beyond_limit(&self) -> u64 {
-        self.region.beyond_limits()[0]
+        self.region.unrecorded().programs
     }
 
     /// Returns how many processes are not recorded, by reason.
     pub fn unrecorded(&self) -> Unrecorded {
-        let [beyond, forks] = self.region.beyond_limits();
-        let [not_preloadable, without_library] = self.region.unrecorded_programs();
-        Unrecorded {
-            // If the heap is recorded, programs beyond the limit are recorded with the smallest budget.
-            programs: if self.settings.options.wants_host_heap() { 0 } else { beyond },
-            forks,
-            without_memory: self.region.without_memory(),
-            in_other_namespaces: self.region.in_other_namespaces(),
-            without_room: self.file.omitted(),
-            not_preloadable,
-            without_library,
-        }
+        let known = self.region.unrecorded();
+        // If the heap is recorded, programs beyond the limit are recorded with the smallest budget.
+        let programs = if self.settings.options.wants_host_heap() { 0 } else { known.programs };
+        Unrecorded { programs, without_room: self.file.omitted(), ..known }
     }
 
     /// Returns the id of the process that the command started, if it has begun to record and is still running.

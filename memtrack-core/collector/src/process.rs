@@ -10,8 +10,8 @@ use memtrack_model::OutOfMemory;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
 use memtrack_model::run_protocol::MARK_FUNCTION;
 use memtrack_model::snapshot::{
-    AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, Marks, Module,
-    ProcessEnd, ProcessRow, ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Thread,
+    AddressSpace, DeviceStatistics, DriverReading, Folded, KnownNames, Marks, Module, ProcessEnd, ProcessRow,
+    ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Snapshot, Thread,
 };
 use memtrack_recorder::recorder::{Sums, device_of, meta_of_process, statistics_of, ticks};
 use memtrack_recorder::shared_memory::log::ReadRecord;
@@ -358,7 +358,7 @@ impl Process {
     }
 
     /// Raises the row's `held_bytes` to the peak that the recorder counted. That peak includes blocks that sampling omits.
-    fn add_counted_peak(&mut self, end: &End) {
+    fn add_counted_peak(&mut self, end: &Snapshot) {
         let counted = end.counted_peak.map_or(0, |peak| peak.bytes);
         self.row.held_bytes = self.row.held_bytes.max(counted);
     }
@@ -458,8 +458,8 @@ impl Process {
         }
     }
 
-    /// Returns the data at the end of the recording, apart from the events.
-    fn end(&self, region: &Region, view: &ProcessView) -> End {
+    /// Returns the tables that are written at the end of the recording. The counts per device are empty if they are unknown.
+    fn end(&self, region: &Region, view: &ProcessView) -> Snapshot {
         let (sums, scopes) = region.sums(view);
         let counter = |counter| region.counter(view, counter);
         let seconds = |of| counter(of) as f64 / 1e9;
@@ -471,15 +471,6 @@ impl Process {
             spent_seconds: seconds(Counter::SpentNs),
             widest_interval_bytes: counter(Counter::WidestIntervalBytes),
             ..host.unrecorded()
-        });
-        let peak = region.peak(view);
-        let counted_peak = peak.is_on.then_some(CountedPeak {
-            ticks: peak.ticks,
-            bytes: peak.bytes,
-            most_bytes: peak.most_bytes,
-            since_ticks: peak.since_ticks,
-            until_ticks: peak.until_ticks,
-            events_before: None,
         });
         let folded = Folded {
             stacks: counter(Counter::OmittedStacks),
@@ -501,7 +492,7 @@ impl Process {
         let folded_scopes = counter(Counter::FoldedScopes);
         let scope_sums = is_whole.then_some(ScopeSums { ticks: ticks(), folded: folded_scopes, rows });
         let driver = self.driver.values().copied().collect();
-        let address_space = Some(AddressSpace {
+        let address_space = options.host_heap.then(|| AddressSpace {
             max_resident_bytes: self.max_resident_bytes,
             max_anonymous_bytes: self.max_anonymous_bytes,
             reserved_bytes: counter(Counter::ReservedAddressBytes),
@@ -511,8 +502,16 @@ impl Process {
             on_demand_bytes: self.on_demand.address_bytes(),
             max_on_demand_bytes: self.on_demand.max_address_bytes(),
         });
-        let address_space = address_space.filter(|_| options.host_heap);
-        End { driver, sampling, counted_peak, address_space, folded, scope_sums, devices }
+        Snapshot {
+            driver,
+            sampling,
+            counted_peak: region.counted_peak(view),
+            address_space,
+            folded,
+            scope_sums,
+            devices,
+            ..Snapshot::default()
+        }
     }
 
     fn devices(&self, sums: &[Sums]) -> Vec<DeviceStatistics> {
@@ -541,18 +540,4 @@ impl Process {
         failed.iter_mut().for_each(|failed| failed.process = self.number);
         failed
     }
-}
-
-/// The data at the end of a recording, apart from the events.
-#[derive(Debug)]
-pub(crate) struct End {
-    pub(crate) driver: Vec<DriverReading>,
-    pub(crate) sampling: Option<Sampling>,
-    pub(crate) counted_peak: Option<CountedPeak>,
-    /// `None` unless host memory is recorded.
-    pub(crate) address_space: Option<AddressSpace>,
-    pub(crate) folded: Folded,
-    pub(crate) scope_sums: Option<ScopeSums>,
-    /// The counts per device; empty if they are unknown.
-    pub(crate) devices: Vec<DeviceStatistics>,
 }

@@ -2,13 +2,13 @@
 //! size limit, it continues in a new part from time to time. Each part begins with the tables and the live blocks of each
 //! process that is still running.
 
-use crate::process::{End, Rows};
+use crate::process::Rows;
 use memtrack_file::part::Part;
-use memtrack_file::unfinished::{LiveState, count_event};
+use memtrack_file::unfinished::{EventCounts, LiveState};
 use memtrack_file::{RecordingWriter, create_private_file};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, KnownNames, Meta, Module, ProcessRow, Scope, Thread, Unrecorded,
+    DriverReading, KnownNames, Meta, Module, ProcessRow, Scope, Snapshot, Thread, Unrecorded,
 };
 use memtrack_recorder::recorder::parts::{PartFile, free_number, lock_new_file, remove_new_part};
 use memtrack_recorder::recorder::{Context, clock_now};
@@ -82,7 +82,7 @@ struct Tables {
     /// The number of the part during which the process began.
     first: u64,
     newest_ticks: u64,
-    counts: HashMap<DeviceId, DeviceStatistics>,
+    counts: EventCounts,
     stacks: Vec<(StackId, Vec<u64>)>,
     threads: Vec<(ThreadId, Thread)>,
     modules: Vec<Module>,
@@ -262,7 +262,7 @@ impl RunFile {
     ///
     /// # Errors
     /// Fails when the file cannot be written.
-    pub(crate) fn append_sums(&mut self, number: u32, sums: &End) -> io::Result<()> {
+    pub(crate) fn append_sums(&mut self, number: u32, sums: &Snapshot) -> io::Result<()> {
         self.write(number, |writer, _| {
             if let Some(sums) = &sums.scope_sums {
                 writer.scope_sums(sums)?;
@@ -309,17 +309,15 @@ impl RunFile {
     ///
     /// # Errors
     /// Fails when the file cannot be written.
-    pub(crate) fn end(&mut self, number: u32, rows: Rows, end: &End) -> io::Result<()> {
+    pub(crate) fn end(&mut self, number: u32, rows: Rows, end: &Snapshot) -> io::Result<()> {
         let written = self.write(number, |writer, recording| {
             write_rows(writer, &rows)?;
             writer.clock(clock_now())?;
-            let (sampling, peak) = (end.sampling.as_ref(), end.counted_peak.as_ref());
-            writer.end_tables(&end.driver, sampling, peak, &end.folded, end.scope_sums.as_ref())?;
+            writer.end_tables(end)?;
             if let Some(live) = recording.live.as_ref().filter(|_| recording.removes_stacks) {
                 let (blocks, segments) = live.state.sorted();
                 writer.live(&blocks, &segments)?;
             }
-            writer.address_space(end.address_space.as_ref())?;
             writer.statistics(&end.devices)
         });
         self.recordings.remove(&number);
@@ -379,9 +377,7 @@ impl Recording {
         let (Some(tables), Some(live)) = (&self.tables, &self.live) else { return Ok(()) };
         writer.meta(&self.meta)?;
         writer.clock(self.clock)?;
-        let mut devices: Vec<_> = tables.counts.values().copied().collect();
-        devices.sort_by_key(|counts| counts.device);
-        let (first, since_ticks) = (tables.first, tables.newest_ticks);
+        let (first, since_ticks, devices) = (tables.first, tables.newest_ticks, tables.counts.rows());
         writer.part(&Part { first, since_ticks, devices, ..part.clone() })?;
         writer.modules(&tables.modules)?;
         writer.names(&tables.names)?;
@@ -454,7 +450,7 @@ impl Tables {
         Self {
             first,
             newest_ticks: since_ticks,
-            counts: HashMap::new(),
+            counts: EventCounts::default(),
             stacks: Vec::new(),
             threads: Vec::new(),
             modules: Vec::new(),
@@ -471,7 +467,7 @@ impl Tables {
         self.scopes.extend(rows.scopes);
         self.names.frames.extend(rows.names.frames);
         for event in events {
-            count_event(&mut self.counts, event);
+            self.counts.add(event);
             self.newest_ticks = self.newest_ticks.max(event.ticks);
         }
     }

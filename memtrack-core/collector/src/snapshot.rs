@@ -1,6 +1,6 @@
 //! Snapshots from the recording of a program that is still running.
 
-use memtrack_file::unfinished::{count_events, find_live};
+use memtrack_file::unfinished::{EventCounts, find_live};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub fn restrict_to(snapshot: &mut Snapshot, ticks: u64) {
     if rows.len() < snapshot.events.len() {
         snapshot.events.pick(&rows);
         (snapshot.blocks, snapshot.segments) = find_live(&snapshot.events);
-        snapshot.devices = count_events(&snapshot.events);
+        snapshot.devices = EventCounts::of(&snapshot.events).rows();
     }
 }
 

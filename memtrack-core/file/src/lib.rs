@@ -15,15 +15,15 @@
 //! - reading: `reader`, then `dangling_ids`; `processes` (the choice of processes of a run); `merge` (all processes of a run as
 //!   one); `unfinished`, which computes the state at the end of a recording that was cut off; `read_report` (the part of a file
 //!   that was read).
-//! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
-//!   names of files beside another file.
+//! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `binary_id`;
+//!   `file_names`: extensions for compression, and names of files beside another file.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 pub mod binary_id;
 mod chunk;
-mod compression;
 mod dangling_ids;
+mod file_names;
 mod merge;
 pub mod operators;
 pub mod part;
@@ -33,20 +33,18 @@ mod read_report;
 mod reader;
 mod replacing_file;
 mod snapshot_writer;
-mod tagged;
 pub mod unfinished;
 mod varint;
 mod writer;
 
-pub use compression::Compression;
+pub use file_names::{Compression, tagged_path};
 pub use merge::merge;
 pub use part::older_parts;
-pub use processes::{ProcessChoice, read_processes};
+pub use processes::ProcessChoice;
 pub use read_report::{ReadReport, RecordingError};
-pub use reader::{Content, PackedInput, read, read_choice, read_each, read_meta};
+pub use reader::{Content, PackedInput, read, read_choice, read_each, read_meta, read_processes};
 pub use replacing_file::{ReplacingFile, create_file, create_new_file, create_private_file};
 pub use snapshot_writer::write;
-pub use tagged::tagged_path;
 pub use writer::RecordingWriter;
 
 /// The first eight bytes of every recording.

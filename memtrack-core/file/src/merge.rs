@@ -2,7 +2,7 @@
 //! address, so the number of the process times 2^48 is added to the addresses of blocks, stacks and binaries. A
 //! program's own addresses are smaller than 2^48.
 
-use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
+use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     DeviceStatistics, DriverReading, Marks, ProcessEnd, ProcessRow, ReadingMoment, Sampling, ScopeSums,
     Snapshot, main_process,
@@ -164,33 +164,20 @@ impl Merged {
 fn free_all(from: &mut Snapshot, ended_ticks: u64) {
     let last = from.events.ticks.iter().copied().max().unwrap_or(0);
     let ticks = ended_ticks.max(last);
-    let free = |action, device, address, size_bytes, stream, flags| Event {
+    let free = |action, allocation: Event| Event {
         ticks,
-        address,
-        size_bytes,
-        stream,
+        action,
         stack: StackId::NONE,
         scope: ScopeId::NONE,
-        thread: ThreadId::NONE,
-        device,
-        action,
-        flags,
+        ..allocation
     };
     for block in from.blocks.drain(..) {
         let action = if block.pending_free { Action::FreeCompleted } else { Action::Free };
-        from.events.push(&free(
-            action,
-            block.device,
-            block.address,
-            block.size_bytes,
-            block.stream,
-            block.flags,
-        ));
+        from.events.push(&free(action, block.allocation()));
     }
     for segment in from.segments.drain(..) {
         let action = if segment.is_expandable { Action::SegmentUnmap } else { Action::SegmentFree };
-        let (device, flags) = (segment.device, EventFlags::default());
-        from.events.push(&free(action, device, segment.address, segment.size_bytes, segment.stream, flags));
+        from.events.push(&free(action, segment.allocation()));
     }
     for counts in &mut from.devices {
         counts.reserved_bytes = 0;

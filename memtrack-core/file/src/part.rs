@@ -3,11 +3,12 @@
 //! complete recording from the oldest of them on. The newest part has the name of the recording; the name of any other
 //! part is that name followed by the part's number.
 
-use super::{chunk, unfinished};
+use super::chunk;
+use super::unfinished::EventCounts;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
 use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment, Snapshot};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -175,11 +176,10 @@ impl OpeningState {
     pub(super) fn insert_into(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
         let Self { part, blocks, segments } = self;
         if part.number == part.first {
-            return unfinished::count_events(&snapshot.events);
+            return EventCounts::of(&snapshot.events).rows();
         }
         snapshot.meta.earlier_parts = part.number - part.first;
-        let mut counts: HashMap<DeviceId, DeviceStatistics> =
-            part.devices.iter().map(|counts| (counts.device, *counts)).collect();
+        let mut counts = EventCounts::from_rows(&part.devices);
         snapshot.events.sort_by_ticks();
         let mut events = EventTable::with_capacity(snapshot.events.len() + blocks.len());
         let mut insert = |event: Event, is_pending: bool| {
@@ -193,11 +193,11 @@ impl OpeningState {
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
-            insert(block_to_event(block), block.pending_free);
+            insert(block.allocation(), block.pending_free);
         }
         for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
             known[1].insert((segment.device, segment.address));
-            insert(segment_to_event(segment), false);
+            insert(segment.allocation(), false);
         }
         // Memory that was freed while the tables were being read was also live when the part began. The allocation is
         // made from the free event, which has the same properties.
@@ -223,46 +223,14 @@ impl OpeningState {
             }
         }
         for event in snapshot.events.iter() {
-            unfinished::count_event(&mut counts, &event);
+            counts.add(&event);
             // Earlier events are omitted: either the state at the part's beginning includes them, or their blocks were freed.
             if is_after(&event) {
                 events.push(&event);
             }
         }
         snapshot.events = events;
-        let mut counts: Vec<_> = counts.into_values().collect();
-        counts.sort_by_key(|counts| counts.device);
-        counts
-    }
-}
-
-fn block_to_event(block: &LiveBlock) -> Event {
-    Event {
-        ticks: block.ticks,
-        address: block.address,
-        size_bytes: block.size_bytes,
-        stream: block.stream,
-        stack: block.stack,
-        scope: block.scope,
-        thread: ThreadId::NONE,
-        device: block.device,
-        action: Action::Alloc,
-        flags: block.flags,
-    }
-}
-
-fn segment_to_event(segment: &Segment) -> Event {
-    Event {
-        ticks: segment.ticks,
-        address: segment.address,
-        size_bytes: segment.size_bytes,
-        stream: segment.stream,
-        stack: segment.stack,
-        scope: ScopeId::NONE,
-        thread: ThreadId::NONE,
-        device: segment.device,
-        action: if segment.is_expandable { Action::SegmentMap } else { Action::SegmentAlloc },
-        flags: EventFlags::default(),
+        counts.rows()
     }
 }
 
@@ -297,19 +265,19 @@ mod tests {
     }
 
     fn event(ticks: u64, action: Action, address: u64) -> Event {
-        Event { action, ..block_to_event(&block(address, ticks)) }
+        Event { action, ..block(address, ticks).allocation() }
     }
 
     /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. New parts begin after ticks 30 and 60.
     fn parts() -> [Vec<u8>; 3] {
-        let mut counts = HashMap::new();
-        let part = |number: u64, counts: &HashMap<DeviceId, DeviceStatistics>| Part {
+        let mut counts = EventCounts::default();
+        let part = |number: u64, counts: &EventCounts| Part {
             recording: 7,
             number,
             first: 1,
             is_exact: false,
             since_ticks: (number - 1) * 30,
-            devices: counts.values().copied().collect(),
+            devices: counts.rows(),
         };
         [1, 2, 3].map(|number| {
             let mut writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0)).unwrap();
@@ -331,10 +299,10 @@ mod tests {
             if number == 2 {
                 // An event from a thread that was late: its block was freed already.
                 events.insert(0, event(28, Action::Alloc, 77));
-                counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
+                counts.add(&event(28, Action::Other, 77));
             }
             writer.events(&events).unwrap();
-            events.iter().for_each(|event| unfinished::count_event(&mut counts, event));
+            events.iter().for_each(|event| counts.add(event));
             if number == 3 {
                 return writer.output_mut().clone();
             }

@@ -3,10 +3,9 @@
 
 use super::operators::check_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
-use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{
-    ColumnSink, ColumnSource, ColumnValue, EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope,
-    ScopeKind, ScopeSum, ScopeSums, Segment, Thread,
+    EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope, ScopeKind, ScopeSum, ScopeSums, Segment, Thread,
 };
 use memtrack_model::text::cut;
 
@@ -18,77 +17,108 @@ fn truncate_name(name: &str) -> &str {
     cut(name, MAX_NAME_BYTES)
 }
 
-/// Appends a column of differences.
-fn put_column<T>(out: &mut Vec<u8>, rows: &[T], value: impl Fn(&T) -> u64) {
-    put_values(out, rows.iter().map(value));
+/// A value in a column, which is written as a number.
+trait ColumnValue: Copy {
+    fn bits(self) -> u64;
+
+    /// Returns the value with this number; `None` if no value has it.
+    fn from_bits(bits: u64) -> Option<Self>;
 }
 
-/// Appends numbers as differences.
-fn put_values(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
+macro_rules! column_values {
+    ($($value:ty: $to:expr, $from:expr;)*) => {
+        $(impl ColumnValue for $value {
+            fn bits(self) -> u64 {
+                let to: fn(Self) -> u64 = $to;
+                to(self)
+            }
+
+            fn from_bits(bits: u64) -> Option<Self> {
+                let from: fn(u64) -> Option<Self> = $from;
+                from(bits)
+            }
+        })*
+    };
+}
+
+column_values! {
+    u64: |number| number, Some;
+    u32: u64::from, |bits| u32::try_from(bits).ok();
+    bool: u64::from, |bits| Some(bits != 0);
+    StreamId: |id| id.0, |bits| Some(Self(bits));
+    StackId: |id| id.0.into(), |bits| u32::try_from(bits).ok().map(Self);
+    ScopeId: |id| id.0.into(), |bits| u32::try_from(bits).ok().map(Self);
+    ThreadId: |id| id.0.into(), |bits| u32::try_from(bits).ok().map(Self);
+    DeviceId: |id| id.0.into(), |bits| u16::try_from(bits).ok().map(Self);
+    EventFlags: |flags| flags.0.into(), |bits| u8::try_from(bits).ok().map(Self);
+    Action: |action| action as u64, |bits| u8::try_from(bits).ok().and_then(Self::from_number);
+}
+
+/// Appends a column of differences.
+fn put_column<T: ColumnValue>(out: &mut Vec<u8>, values: impl Iterator<Item = T>) {
     let mut previous = 0;
-    for value in values {
+    for value in values.map(T::bits) {
         put_delta(out, previous, value);
         previous = value;
     }
 }
 
-/// Reads a column of differences and converts each value.
-fn read_column<T>(
-    bytes: &mut Bytes<'_>,
-    count: usize,
-    convert: impl Fn(u64) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Malformed> {
-    let mut rows = Vec::with_capacity(count);
+/// Reads a column of differences.
+fn read_column<T: ColumnValue>(bytes: &mut Bytes<'_>, count: usize) -> Result<Vec<T>, Malformed> {
+    let mut values = Vec::with_capacity(count);
     let mut previous = 0;
     for _ in 0..count {
         previous = bytes.read_delta(previous)?;
-        rows.push(convert(previous)?);
+        values.push(T::from_bits(previous).ok_or(Malformed)?);
     }
-    Ok(rows)
+    Ok(values)
 }
 
-fn to_u32(value: u64) -> Result<u32, Malformed> {
-    u32::try_from(value).map_err(|_| Malformed)
+/// Appends the number of rows, and then these fields of all rows, one column after another.
+macro_rules! put_rows {
+    ($out:expr, $rows:expr, { $($field:ident),* }) => {
+        put($out, $rows.len() as u64);
+        $(put_column($out, $rows.iter().map(|row| row.$field));)*
+    };
 }
 
-fn to_device_id(value: u64) -> Result<DeviceId, Malformed> {
-    u16::try_from(value).map(DeviceId).map_err(|_| Malformed)
-}
-
-fn to_flags(value: u64) -> Result<EventFlags, Malformed> {
-    u8::try_from(value).map(EventFlags).map_err(|_| Malformed)
+/// Reads what [`put_rows`] has written, up to the end of the payload, and returns the rows. The remaining fields get the
+/// given values.
+macro_rules! read_rows {
+    ($bytes:expr, $row:ident { $($field:ident),* $(; $other:ident: $value:expr)? }) => {{
+        let count = $bytes.read_count([$(stringify!($field)),*].len())?;
+        $(let $field = read_column(&mut $bytes, count)?;)*
+        $bytes.expect_end()?;
+        let row = |i: usize| $row { $($field: $field[i],)* $($other: $value)? };
+        (0..count).map(row).collect::<Vec<$row>>()
+    }};
 }
 
 /// Appends the payload of EVNT.
 pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
-    struct Sink<'a>(&'a mut Vec<u8>);
-    impl ColumnSink for Sink<'_> {
-        fn column(&mut self, values: impl Iterator<Item = u64>) {
-            put_values(self.0, values);
-        }
-    }
-    put(out, events.len() as u64);
-    EventTable::write_columns(events, &mut Sink(out));
+    put_rows!(out, events, {
+        ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags
+    });
 }
 
 /// Reads EVNT and appends its rows to `events`, which is unchanged when the payload is malformed.
 pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(), Malformed> {
-    struct Source<'a> {
-        bytes: Bytes<'a>,
-        count: usize,
-    }
-    impl ColumnSource for Source<'_> {
-        type Error = Malformed;
-
-        fn column<T: ColumnValue>(&mut self) -> Result<Vec<T>, Malformed> {
-            read_column(&mut self.bytes, self.count, |value| T::from_bits(value).ok_or(Malformed))
-        }
-    }
     let mut bytes = Bytes(payload);
-    let count = bytes.read_count(EventTable::COLUMNS)?;
-    let mut source = Source { bytes, count };
-    let read = EventTable::read_columns(&mut source)?;
-    source.bytes.expect_end()?;
+    let count = bytes.read_count(10)?;
+    // In the order of the file, which is that of `put_events`.
+    let read = EventTable {
+        ticks: read_column(&mut bytes, count)?,
+        address: read_column(&mut bytes, count)?,
+        size_bytes: read_column(&mut bytes, count)?,
+        stream: read_column(&mut bytes, count)?,
+        stack: read_column(&mut bytes, count)?,
+        scope: read_column(&mut bytes, count)?,
+        thread: read_column(&mut bytes, count)?,
+        device: read_column(&mut bytes, count)?,
+        action: read_column(&mut bytes, count)?,
+        flags: read_column(&mut bytes, count)?,
+    };
+    bytes.expect_end()?;
     events.append(read);
     Ok(())
 }
@@ -96,7 +126,7 @@ pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(),
 /// Appends a row of STAK; the caller writes the first id and the number of rows before the rows.
 pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
-    put_column(out, addresses, |&address| address);
+    put_column(out, addresses.iter().copied());
 }
 
 /// Reads STAK: calls `each` with the id and addresses of each stack.
@@ -109,7 +139,7 @@ pub(super) fn read_stacks(
     let count = bytes.read_count(1)?;
     for row in 0..count as u64 {
         let frames = bytes.read_count(1)?;
-        each(first + row, read_column(&mut bytes, frames, Ok)?)?;
+        each(first + row, read_column(&mut bytes, frames)?)?;
     }
     bytes.expect_end()
 }
@@ -168,45 +198,20 @@ pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
 /// Appends the payload of LIVE. `last` means that no further LIVE chunk follows.
 pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     out.push(u8::from(last));
-    put(out, blocks.len() as u64);
-    put_column(out, blocks, |b| u64::from(b.device.0));
-    put_column(out, blocks, |b| b.address);
-    put_column(out, blocks, |b| b.size_bytes);
-    put_column(out, blocks, |b| b.stream.0);
-    put_column(out, blocks, |b| u64::from(b.stack.0));
-    put_column(out, blocks, |b| u64::from(b.scope.0));
-    put_column(out, blocks, |b| b.ticks);
-    put_column(out, blocks, |b| u64::from(b.flags.0));
-    put_column(out, blocks, |b| u64::from(b.pending_free));
+    put_rows!(out, blocks, {
+        device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free
+    });
 }
 
 /// Reads LIVE: returns its rows, and whether it is the last LIVE chunk.
 pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
     let mut bytes = Bytes(payload);
     let last = bytes.read_byte()? != 0;
-    let count = bytes.read_count(9)?;
-    let devices = read_column(&mut bytes, count, to_device_id)?;
-    let addresses = read_column(&mut bytes, count, Ok)?;
-    let sizes = read_column(&mut bytes, count, Ok)?;
-    let streams = read_column(&mut bytes, count, Ok)?;
-    let stacks = read_column(&mut bytes, count, to_u32)?;
-    let scopes = read_column(&mut bytes, count, to_u32)?;
-    let ticks = read_column(&mut bytes, count, Ok)?;
-    let block_flags = read_column(&mut bytes, count, to_flags)?;
-    let pending = read_column(&mut bytes, count, |v| Ok(v != 0))?;
-    bytes.expect_end()?;
-    let row = |i: usize| LiveBlock {
-        device: devices[i],
-        address: addresses[i],
-        size_bytes: sizes[i],
-        stream: StreamId(streams[i]),
-        stack: StackId(stacks[i]),
-        scope: ScopeId(scopes[i]),
-        ticks: ticks[i],
-        flags: block_flags[i],
-        pending_free: pending[i],
-    };
-    Ok(((0..count).map(row).collect(), last))
+    let blocks = read_rows!(
+        bytes,
+        LiveBlock { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free }
+    );
+    Ok((blocks, last))
 }
 
 /// Appends the payload of SUMS: some rows of `sums`. `last` means that they are the last rows.
@@ -214,11 +219,7 @@ pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeS
     out.push(u8::from(last));
     put(out, sums.ticks);
     put(out, sums.folded);
-    put(out, rows.len() as u64);
-    put_column(out, rows, |row| u64::from(row.device.0));
-    put_column(out, rows, |row| u64::from(row.scope.0));
-    put_column(out, rows, |row| row.allocated_bytes);
-    put_column(out, rows, |row| row.allocations);
+    put_rows!(out, rows, { device, scope, allocated_bytes, allocations });
 }
 
 /// Reads SUMS: returns its rows, and whether they are the last rows.
@@ -226,68 +227,32 @@ pub(super) fn read_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malfo
     let mut bytes = Bytes(payload);
     let last = bytes.read_byte()? != 0;
     let (ticks, folded) = (bytes.read_number()?, bytes.read_number()?);
-    let count = bytes.read_count(4)?;
-    let devices = read_column(&mut bytes, count, to_device_id)?;
-    let scopes = read_column(&mut bytes, count, to_u32)?;
-    let allocated = read_column(&mut bytes, count, Ok)?;
-    let allocations = read_column(&mut bytes, count, Ok)?;
-    bytes.expect_end()?;
-    let row = |i: usize| ScopeSum {
-        device: devices[i],
-        scope: ScopeId(scopes[i]),
-        allocated_bytes: allocated[i],
-        allocations: allocations[i],
-    };
-    Ok((ScopeSums { ticks, folded, rows: (0..count).map(row).collect() }, last))
+    let rows = read_rows!(bytes, ScopeSum { device, scope, allocated_bytes, allocations });
+    Ok((ScopeSums { ticks, folded, rows }, last))
 }
 
 /// Appends the payload of SEGM.
 pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
-    put(out, segments.len() as u64);
-    put_column(out, segments, |s| u64::from(s.device.0));
-    put_column(out, segments, |s| s.address);
-    put_column(out, segments, |s| s.size_bytes);
-    put_column(out, segments, |s| s.stream.0);
-    put_column(out, segments, |s| u64::from(s.stack.0));
-    put_column(out, segments, |s| s.ticks);
+    put_rows!(out, segments, { device, address, size_bytes, stream, stack, ticks });
 }
 
 /// Reads SEGM: returns the segments.
 pub(super) fn read_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     let mut bytes = Bytes(payload);
-    let count = bytes.read_count(6)?;
-    let devices = read_column(&mut bytes, count, to_device_id)?;
-    let addresses = read_column(&mut bytes, count, Ok)?;
-    let sizes = read_column(&mut bytes, count, Ok)?;
-    let streams = read_column(&mut bytes, count, Ok)?;
-    let stacks = read_column(&mut bytes, count, to_u32)?;
-    let ticks = read_column(&mut bytes, count, Ok)?;
-    bytes.expect_end()?;
-    let row = |i: usize| Segment {
-        device: devices[i],
-        address: addresses[i],
-        size_bytes: sizes[i],
-        stream: StreamId(streams[i]),
-        stack: StackId(stacks[i]),
-        ticks: ticks[i],
-        is_expandable: false,
-    };
-    Ok((0..count).map(row).collect())
+    Ok(read_rows!(bytes, Segment { device, address, size_bytes, stream, stack, ticks; is_expandable: false }))
 }
 
 /// Appends the payload of EXPD: the segments that are parts of expandable segments.
 pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
-    put(out, segments.len() as u64);
-    put_column(out, segments, |s| u64::from(s.device.0));
-    put_column(out, segments, |s| s.address);
+    put_rows!(out, segments, { device, address });
 }
 
 /// Reads EXPD: returns the devices and addresses of the segments.
 pub(super) fn read_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.read_count(2)?;
-    let devices = read_column(&mut bytes, count, to_device_id)?;
-    let addresses = read_column(&mut bytes, count, Ok)?;
+    let devices: Vec<DeviceId> = read_column(&mut bytes, count)?;
+    let addresses: Vec<u64> = read_column(&mut bytes, count)?;
     bytes.expect_end()?;
     Ok(devices.into_iter().zip(addresses).collect())
 }
@@ -312,10 +277,7 @@ pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_ou
     put(out, left_out);
     put(out, marks.names.len() as u64);
     marks.names.iter().for_each(|name| put_str(out, truncate_name(name)));
-    put(out, rows.len() as u64);
-    put_column(out, rows, |mark| mark.ticks);
-    put_column(out, rows, |mark| u64::from(mark.thread.0));
-    put_column(out, rows, |mark| u64::from(mark.name));
+    put_rows!(out, rows, { ticks, thread, name });
 }
 
 /// Reads MARK: returns the marks and the number of marks that were omitted.
@@ -326,14 +288,9 @@ pub(super) fn read_marks(payload: &[u8]) -> Result<Marks, Malformed> {
     let names: Vec<String> = (0..name_count)
         .map(|_| Ok(truncate_name(&bytes.read_text()?).to_owned()))
         .collect::<Result<_, Malformed>>()?;
-    let count = bytes.read_count(3)?;
-    let ticks = read_column(&mut bytes, count, Ok)?;
-    let threads = read_column(&mut bytes, count, |value| to_u32(value).map(ThreadId))?;
-    let name_ids = read_column(&mut bytes, count, |value| {
-        to_u32(value).ok().filter(|&name| (name as usize) < name_count).ok_or(Malformed)
-    })?;
-    bytes.expect_end()?;
-    let rows = ticks.into_iter().zip(threads).zip(name_ids);
-    let rows = rows.map(|((ticks, thread), name)| Mark { ticks, thread, name }).collect();
+    let rows = read_rows!(bytes, Mark { ticks, thread, name });
+    if rows.iter().any(|mark| mark.name as usize >= name_count) {
+        return Err(Malformed);
+    }
     Ok(Marks { names, rows, left_out })
 }

@@ -1,12 +1,10 @@
 //! The choice of the processes of a run to read.
 
 use super::RecordingError;
-use super::reader::read_rows;
 use super::varint::Malformed;
 use memtrack_model::snapshot::{ProcessEnd, ProcessRow, main_process};
 use memtrack_model::units::printable;
 use std::collections::BTreeMap;
-use std::io::{self, Read};
 
 /// The maximum number of processes in a file.
 const MAX_PROCESSES: usize = 1 << 16;
@@ -75,14 +73,6 @@ fn find<'a>(rows: &'a [ProcessRow], name: &str) -> Option<&'a ProcessRow> {
     of_pid.or_else(|| rows.iter().filter(|row| row.is_named(name)).max_by_key(|row| row.held_bytes))
 }
 
-/// Reads the rows of the processes of a run, up to where the input ends or is damaged. Empty for any other file.
-///
-/// # Errors
-/// Fails when `input` cannot be read.
-pub fn read_processes(input: impl Read) -> io::Result<Vec<ProcessRow>> {
-    read_rows(input)
-}
-
 /// The rows of processes that were read so far.
 #[derive(Default)]
 pub(super) struct Rows(BTreeMap<u32, ProcessRow>);
@@ -95,7 +85,7 @@ impl Rows {
         if json.is_empty() {
             return if self.0.contains_key(&number) { Ok(number) } else { Err(Malformed) };
         }
-        let row: ProcessRow = serde_json::from_slice(json).map_err(|_| Malformed)?;
+        let row: ProcessRow = serde_json::from_slice(json)?;
         let is_full = self.0.len() >= MAX_PROCESSES && !self.0.contains_key(&number);
         if number == 0 || row.number != number || is_full {
             return Err(Malformed);
@@ -112,7 +102,7 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Content, RecordingWriter, read, read_choice};
+    use crate::{Content, RecordingWriter, read, read_choice, read_processes};
     use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
     use memtrack_model::snapshot::{DeviceStatistics, Meta, Module, ProcessEnd, Snapshot, Thread};
 

@@ -7,8 +7,9 @@ use super::merge::merge;
 use super::part::{OpeningState, Part};
 use super::payload;
 use super::processes::{ProcessChoice, Rows};
+use super::unfinished::{self, EventCounts};
 use super::varint::Malformed;
-use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION, ReadReport, RecordingError, dangling_ids, unfinished};
+use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION, ReadReport, RecordingError, dangling_ids};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{
     Clock, DriverReading, Meta, Module, NamesPiece, ProcessEnd, ProcessRow, Scope, ScopeSums, Snapshot,
@@ -34,7 +35,7 @@ pub enum Content {
 /// Reads the description of the program from the beginning of a recording; `None` if the input is not a recording, or
 /// ends before the description does.
 pub fn read_meta(mut input: impl Read) -> Option<Meta> {
-    check_header(&mut input).ok()?;
+    read_header(&mut input).ok()?;
     let mut raw = Vec::new();
     match chunk::read(&mut input, &mut 16, &mut Budget::default(), &mut raw).ok()? {
         ReadOutcome::Chunk(chunk::META) => serde_json::from_slice(&raw).ok(),
@@ -92,96 +93,86 @@ fn read_states(
 ) -> Result<(States, ReadReport), RecordingError> {
     let version = read_header(&mut input)?;
     let mut states = States { is_run: version > PROCESS_VERSION, ..States::default() };
-    let mut report = ReadReport { file_bytes: 16, ..ReadReport::default() };
-    let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
-    let whole_bytes = loop {
-        let start = position;
-        // Of the chunks of other processes, only the kinds that concern the whole run are wanted.
-        let is_other = only.is_some_and(|only| states.current != 0 && states.current != only);
-        let wanted = |kind| {
-            !is_other || matches!(kind, chunk::PROCESS | chunk::UNRECORDED | chunk::NEXT | chunk::DONE)
-        };
-        let kind = match chunk::read_if(&mut input, &mut position, &mut budget, &mut raw, wanted)? {
-            ReadOutcome::End | ReadOutcome::Cut => break start,
-            ReadOutcome::Damaged => {
-                report.damaged = true;
-                break start;
-            }
-            ReadOutcome::Chunk(_) if !budget.fits_packed(packed_bytes()) => {
-                report.damaged = true;
-                break start;
-            }
-            ReadOutcome::Chunk(kind) => kind,
-        };
-        if kind == chunk::DONE {
-            report.complete = true;
-            break position;
-        }
-        if kind == chunk::NEXT {
-            report.chunks += 1;
-            report.parts += 1;
-            states.current = 0;
-            let end = position;
-            match check_header(&mut input) {
-                Ok(()) => position += 16,
-                Err(RecordingError::Io(error)) => return Err(error.into()),
-                Err(error) => {
-                    report.continues_elsewhere = matches!(error, RecordingError::Empty);
-                    report.damaged = !report.continues_elsewhere;
-                    break end;
-                }
-            }
-            continue;
-        }
-        if !wanted(kind) {
-            continue;
-        }
-        match states.add(kind, &raw) {
-            Ok(true) => report.chunks += 1,
-            Ok(false) => report.unknown_chunks += 1,
-            Err(Malformed) => {
-                report.damaged = true;
-                break start;
-            }
-        }
+    let mut report = ReadReport::default();
+    // Of the chunks of other processes, only the kinds that concern the whole run are wanted.
+    let is_wanted = |process, kind| {
+        let is_other = only.is_some_and(|only| process != 0 && process != only);
+        !is_other || matches!(kind, chunk::PROCESS | chunk::UNRECORDED)
     };
+    let [position, whole_bytes] = read_chunks(&mut input, &mut states, &mut report, is_wanted, packed_bytes)?;
     report.file_bytes = position + io::copy(&mut input, &mut io::sink())?;
     report.lost_bytes = report.file_bytes - whole_bytes;
     Ok((states, report))
 }
 
-/// Reads the rows of the processes of a run, as far as the input can be read, and skips everything else. Returns no rows
-/// for any other file.
+/// Reads the chunks that follow the header, up to the end or the first damaged chunk. `is_wanted` is called with the number of
+/// the process that a chunk belongs to, and with its kind. Returns the number of bytes that were read, and how many of them
+/// are complete chunks.
+fn read_chunks(
+    input: &mut impl Read,
+    states: &mut States,
+    report: &mut ReadReport,
+    is_wanted: impl Fn(u32, chunk::Kind) -> bool,
+    packed_bytes: PackedInput<'_>,
+) -> Result<[u64; 2], RecordingError> {
+    let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
+    loop {
+        let start = position;
+        let current = states.current;
+        let wanted = |kind| is_wanted(current, kind) || matches!(kind, chunk::NEXT | chunk::DONE);
+        let kind = match chunk::read_if(input, &mut position, &mut budget, &mut raw, wanted)? {
+            ReadOutcome::End | ReadOutcome::Cut => return Ok([position, start]),
+            ReadOutcome::Chunk(kind) if budget.fits_packed(packed_bytes()) => kind,
+            ReadOutcome::Chunk(_) | ReadOutcome::Damaged => {
+                report.damaged = true;
+                return Ok([position, start]);
+            }
+        };
+        if kind == chunk::DONE {
+            report.complete = true;
+            return Ok([position; 2]);
+        }
+        if kind == chunk::NEXT {
+            report.chunks += 1;
+            report.parts += 1;
+            states.current = 0;
+            match read_header(input) {
+                Ok(_) => position += 16,
+                Err(RecordingError::Io(error)) => return Err(error.into()),
+                Err(error) => {
+                    report.continues_elsewhere = matches!(error, RecordingError::Empty);
+                    report.damaged = !report.continues_elsewhere;
+                    return Ok([position; 2]);
+                }
+            }
+        } else if wanted(kind) {
+            match states.add(kind, &raw) {
+                Ok(true) => report.chunks += 1,
+                Ok(false) => report.unknown_chunks += 1,
+                Err(Malformed) => {
+                    report.damaged = true;
+                    return Ok([position, start]);
+                }
+            }
+        }
+    }
+}
+
+/// Reads the rows of the processes of a run, up to where the input ends or is damaged. Empty for any other file.
 ///
 /// # Errors
 /// Fails when `input` cannot be read.
-pub(super) fn read_rows(mut input: impl Read) -> io::Result<Vec<ProcessRow>> {
-    let is_run = match read_header(&mut input) {
-        Ok(version) => version > PROCESS_VERSION,
-        Err(RecordingError::Io(error)) => return Err(error),
-        Err(_) => false,
-    };
-    let mut rows = Rows::default();
-    if !is_run {
-        return Ok(rows.into_rows());
+pub fn read_processes(mut input: impl Read) -> io::Result<Vec<ProcessRow>> {
+    let mut states = States::default();
+    let is_wanted = |_, kind| kind == chunk::PROCESS;
+    let read = read_header(&mut input).and_then(|version| match version {
+        ..=PROCESS_VERSION => Ok([0; 2]),
+        _ => read_chunks(&mut input, &mut states, &mut ReadReport::default(), is_wanted, &|| u64::MAX),
+    });
+    match read {
+        Err(RecordingError::Io(error)) => Err(error),
+        _ => Ok(states.rows.into_rows()),
     }
-    let (mut budget, mut raw, mut position) = (Budget::default(), Vec::new(), 16);
-    loop {
-        let wanted = |kind| kind == chunk::PROCESS;
-        match chunk::read_if(&mut input, &mut position, &mut budget, &mut raw, wanted)? {
-            ReadOutcome::Chunk(chunk::PROCESS) if rows.add(&raw).is_err() => break,
-            ReadOutcome::Chunk(chunk::NEXT) if check_header(&mut input).is_err() => break,
-            ReadOutcome::Chunk(chunk::DONE) | ReadOutcome::End | ReadOutcome::Cut | ReadOutcome::Damaged => {
-                break;
-            }
-            ReadOutcome::Chunk(_) => {}
-        }
-    }
-    Ok(rows.into_rows())
-}
-
-fn check_header(input: &mut impl Read) -> Result<(), RecordingError> {
-    read_header(input).map(drop)
 }
 
 /// Returns the version of the format.
@@ -242,7 +233,7 @@ impl States {
             return Ok(true);
         }
         if kind == chunk::UNRECORDED {
-            self.unrecorded = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+            self.unrecorded = serde_json::from_slice(raw)?;
             return Ok(true);
         }
         self.states.entry(self.current).or_default().add(kind, raw, &mut self.room)
@@ -345,9 +336,9 @@ impl State {
     fn add(&mut self, kind: chunk::Kind, raw: &[u8], room: &mut Room) -> Result<bool, Malformed> {
         let snapshot = &mut self.snapshot;
         match kind {
-            chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
+            chunk::META => snapshot.meta = serde_json::from_slice(raw)?,
             chunk::MODULES => {
-                let modules: Vec<Module> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                let modules: Vec<Module> = serde_json::from_slice(raw)?;
                 // A later list repeats the earlier lists, except for binaries that were unloaded in between. Only binaries that
                 // are not known yet are added.
                 let place = |module: &Module| (module.start, module.path.clone());
@@ -371,7 +362,7 @@ impl State {
             }
             chunk::SEGMENTS => snapshot.segments.extend(payload::read_segments(raw)?),
             chunk::STATISTICS => {
-                snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                snapshot.devices = serde_json::from_slice(raw)?;
                 self.statistics_read = true;
             }
             chunk::SCOPE_SUMS => {
@@ -384,22 +375,22 @@ impl State {
             }
             chunk::EXPANDABLE => self.expandable.extend(payload::read_expandable(raw)?),
             chunk::DRIVER => {
-                let mut readings: Vec<DriverReading> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                let mut readings: Vec<DriverReading> = serde_json::from_slice(raw)?;
                 readings.truncate(DriverReading::MAX_COUNT);
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
             }
             chunk::FOLDED => {
-                snapshot.folded = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                snapshot.folded = serde_json::from_slice(raw)?;
             }
             chunk::SAMPLING => {
-                snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+                snapshot.sampling = Some(serde_json::from_slice(raw)?);
             }
             chunk::ADDRESS_SPACE => {
-                snapshot.address_space = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+                snapshot.address_space = Some(serde_json::from_slice(raw)?);
             }
             chunk::COUNTED_PEAK => {
-                snapshot.counted_peak = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+                snapshot.counted_peak = Some(serde_json::from_slice(raw)?);
             }
             chunk::OPERATORS => {
                 let (left_out, piece) = payload::read_operators(raw)?;
@@ -416,11 +407,11 @@ impl State {
                 }
             }
             chunk::NAMES => {
-                let piece: NamesPiece = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                let piece: NamesPiece = serde_json::from_slice(raw)?;
                 snapshot.names.add_piece(&piece);
             }
             chunk::PART => {
-                let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;
+                let part: Part = serde_json::from_slice(raw)?;
                 let follows = |before: &Part| {
                     before.recording == part.recording && before.number.checked_add(1) == Some(part.number)
                 };
@@ -497,7 +488,7 @@ impl State {
             segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
         }
         if !self.statistics_read {
-            snapshot.devices = counts.unwrap_or_else(|| unfinished::count_events(&snapshot.events));
+            snapshot.devices = counts.unwrap_or_else(|| EventCounts::of(&snapshot.events).rows());
             // Sums over the events of a sampled heap are not counts of all blocks: a sampled block counts once, and the
             // blocks that were not sampled are missing.
             let sampled = snapshot.may_lack_small_blocks();

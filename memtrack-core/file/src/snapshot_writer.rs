@@ -34,10 +34,7 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
         }
     }
     writer.clock(snapshot.clock.last)?;
-    let (sampling, peak) = (snapshot.sampling.as_ref(), snapshot.counted_peak.as_ref());
-    let sums = snapshot.scope_sums.as_ref();
-    writer.end_tables(&snapshot.driver, sampling, peak, &snapshot.folded, sums)?;
-    writer.address_space(snapshot.address_space.as_ref())?;
+    writer.end_tables(snapshot)?;
     writer.operators(&snapshot.operators)?;
     writer.marks(&snapshot.marks)?;
     writer.close(&snapshot.blocks, &snapshot.segments, &snapshot.devices, snapshot.meta.complete)

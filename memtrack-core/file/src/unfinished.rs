@@ -3,8 +3,7 @@
 
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment};
-use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::collections::{BTreeMap, HashMap};
 
 /// The live blocks and segments after the events that were applied so far. Each mapping into an expandable segment counts
 /// as a segment.
@@ -25,7 +24,7 @@ impl LiveState {
         let place = (event.device, event.address);
         match event.action {
             Action::Alloc => {
-                self.blocks.insert(place, block_of(event));
+                self.blocks.insert(place, LiveBlock::of_allocation(event));
             }
             Action::FreeRequested => {
                 if let Some(block) = self.blocks.get_mut(&place) {
@@ -36,7 +35,7 @@ impl LiveState {
                 self.blocks.remove(&place);
             }
             Action::SegmentAlloc | Action::SegmentMap => {
-                self.segments.insert(place, segment_of(event));
+                self.segments.insert(place, Segment::of_allocation(event));
             }
             Action::SegmentFree | Action::SegmentUnmap => {
                 self.segments.remove(&place);
@@ -62,62 +61,48 @@ pub fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
     live.sorted()
 }
 
-/// Returns the block that an event allocated.
-fn block_of(event: &Event) -> LiveBlock {
-    LiveBlock {
-        device: event.device,
-        address: event.address,
-        size_bytes: event.size_bytes,
-        stream: event.stream,
-        stack: event.stack,
-        scope: event.scope,
-        ticks: event.ticks,
-        flags: event.flags,
-        pending_free: false,
+/// The counts per device over the events that were added. A sampled block that represents others counts once.
+#[derive(Debug, Default)]
+pub struct EventCounts(BTreeMap<DeviceId, DeviceStatistics>);
+
+impl EventCounts {
+    /// Creates the counts that continue these rows.
+    pub fn from_rows(rows: &[DeviceStatistics]) -> Self {
+        Self(rows.iter().map(|counts| (counts.device, *counts)).collect())
     }
-}
 
-/// Returns the segment that an event allocated or mapped.
-fn segment_of(event: &Event) -> Segment {
-    Segment {
-        device: event.device,
-        address: event.address,
-        size_bytes: event.size_bytes,
-        stream: event.stream,
-        stack: event.stack,
-        ticks: event.ticks,
-        is_expandable: event.action == Action::SegmentMap,
+    /// Returns the counts over all events of a table.
+    pub fn of(events: &EventTable) -> Self {
+        let mut counts = Self::default();
+        events.iter().for_each(|event| counts.add(&event));
+        counts
     }
-}
 
-/// Counts the events per device. A sampled block that represents others counts once.
-pub fn count_events(events: &EventTable) -> Vec<DeviceStatistics> {
-    let mut devices = HashMap::new();
-    events.iter().for_each(|event| count_event(&mut devices, &event));
-    let mut devices: Vec<_> = devices.into_values().collect();
-    devices.sort_by_key(|counts| counts.device);
-    devices
-}
+    /// Adds an event.
+    pub fn add(&mut self, event: &Event) {
+        let counts = self.0.entry(event.device).or_insert(DeviceStatistics::of(event.device));
+        counts.recorded += 1;
+        match event.action {
+            Action::Alloc => {
+                counts.allocations += 1;
+                counts.allocated_bytes = counts.allocated_bytes.saturating_add(event.size_bytes);
+            }
+            Action::Free | Action::FreeRequested if !event.flags.contains(EventFlags::UNKNOWN_BLOCK) => {
+                counts.frees += 1;
+                counts.freed_bytes = counts.freed_bytes.saturating_add(event.size_bytes);
+            }
+            Action::SegmentAlloc | Action::SegmentMap => {
+                counts.reserved_bytes = counts.reserved_bytes.saturating_add(event.size_bytes);
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                counts.reserved_bytes = counts.reserved_bytes.saturating_sub(event.size_bytes);
+            }
+            _ => {}
+        }
+    }
 
-/// Counts one more event.
-pub fn count_event<S: BuildHasher>(devices: &mut HashMap<DeviceId, DeviceStatistics, S>, event: &Event) {
-    let counts = devices.entry(event.device).or_insert(DeviceStatistics::of(event.device));
-    counts.recorded += 1;
-    match event.action {
-        Action::Alloc => {
-            counts.allocations += 1;
-            counts.allocated_bytes = counts.allocated_bytes.saturating_add(event.size_bytes);
-        }
-        Action::Free | Action::FreeRequested if !event.flags.contains(EventFlags::UNKNOWN_BLOCK) => {
-            counts.frees += 1;
-            counts.freed_bytes = counts.freed_bytes.saturating_add(event.size_bytes);
-        }
-        Action::SegmentAlloc | Action::SegmentMap => {
-            counts.reserved_bytes = counts.reserved_bytes.saturating_add(event.size_bytes);
-        }
-        Action::SegmentFree | Action::SegmentUnmap => {
-            counts.reserved_bytes = counts.reserved_bytes.saturating_sub(event.size_bytes);
-        }
-        _ => {}
+    /// Returns the counts, sorted by device.
+    pub fn rows(&self) -> Vec<DeviceStatistics> {
+        self.0.values().copied().collect()
     }
 }

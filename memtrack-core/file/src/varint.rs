@@ -5,6 +5,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
+impl From<serde_json::Error> for Malformed {
+    fn from(_: serde_json::Error) -> Self {
+        Self
+    }
+}
+
 /// Appends `value` in 1 to 10 bytes.
 pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

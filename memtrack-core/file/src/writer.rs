@@ -10,7 +10,7 @@ use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta,
-    Module, OperatorLog, ProcessRow, Sampling, Scope, ScopeSums, Segment, Thread, Unrecorded,
+    Module, OperatorLines, OperatorLog, ProcessRow, Scope, ScopeSums, Segment, Snapshot, Thread, Unrecorded,
 };
 use std::io::{self, Write};
 
@@ -239,35 +239,24 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the tables that are known at the end. Each one replaces earlier tables of its kind. Each parameter is
-    /// described at the function of the same name.
+    /// Writes the tables of a snapshot that are known at the end, apart from its end state: the driver's readings, the sums of
+    /// scopes, and what was sampled, counted, left out or beside the blocks. Each one replaces earlier tables of its kind.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
-    pub fn end_tables(
-        &mut self,
-        driver: &[DriverReading],
-        sampling: Option<&Sampling>,
-        counted_peak: Option<&CountedPeak>,
-        folded: &Folded,
-        scope_sums: Option<&ScopeSums>,
-    ) -> io::Result<()> {
-        self.driver(driver)?;
-        self.sampling(sampling)?;
-        self.counted_peak(counted_peak)?;
-        self.folded(folded)?;
-        scope_sums.map_or(Ok(()), |sums| self.scope_sums(sums))
-    }
-
-    /// Writes how small blocks are sampled; writes nothing for `None`. The last call replaces earlier ones.
-    ///
-    /// # Errors
-    /// Fails when the output cannot be written.
-    pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
-        if let Some(sampling) = sampling {
+    pub fn end_tables(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        self.driver(&snapshot.driver)?;
+        if let Some(sampling) = &snapshot.sampling {
             self.push_json(chunk::SAMPLING, sampling)?;
         }
-        self.write_chunks()
+        self.counted_peak(snapshot.counted_peak.as_ref())?;
+        if snapshot.folded != Folded::default() {
+            self.push_json(chunk::FOLDED, &snapshot.folded)?;
+        }
+        if let Some(sums) = &snapshot.scope_sums {
+            self.scope_sums(sums)?;
+        }
+        self.address_space(snapshot.address_space.as_ref())
     }
 
     /// Writes the counted peak of the host heap; writes nothing for `None`. The last call replaces earlier ones.
@@ -293,35 +282,18 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the counts of data that did not fit into the recorder's tables; writes nothing if everything did.
-    /// The last call replaces earlier ones.
-    ///
-    /// # Errors
-    /// Fails when the output cannot be written.
-    pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
-        if *folded != Folded::default() {
-            self.push_json(chunk::FOLDED, folded)?;
-        }
-        self.write_chunks()
-    }
-
     /// Writes the number and bytes of each scope's allocations. The last call replaces earlier ones. The scopes must be
     /// written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
-        let mut rest = &sums.rows[..];
-        loop {
-            let (now, later) = rest.split_at(rest.len().min(MAX_ROWS_PER_CHUNK));
+        for (rows, is_last) in pieces(&sums.rows) {
             self.raw.clear();
-            payload::put_scope_sums(&mut self.raw, sums, now, later.is_empty());
+            payload::put_scope_sums(&mut self.raw, sums, rows, is_last);
             self.push(chunk::SCOPE_SUMS);
-            rest = later;
-            if rest.is_empty() {
-                return self.write_chunks();
-            }
         }
+        self.write_chunks()
     }
 
     /// Writes the program's reports about its operators, in addition to those of earlier calls; writes nothing if there
@@ -333,14 +305,12 @@ impl<W: Write> RecordingWriter<W> {
         if log.is_empty() {
             return self.write_chunks();
         }
-        let mut pieces = log.pieces.iter();
         // The count of omitted lines is written even where there are no lines.
-        let mut next = Some(pieces.next().map_or((0, &[][..]), |piece| (piece.base_ticks, &piece.lines[..])));
-        while let Some((base_ticks, lines)) = next {
+        let no_lines = [OperatorLines::default()];
+        for piece in if log.pieces.is_empty() { &no_lines } else { &log.pieces[..] } {
             self.raw.clear();
-            payload::put_operators(&mut self.raw, log.left_out, base_ticks, lines);
+            payload::put_operators(&mut self.raw, log.left_out, piece.base_ticks, &piece.lines);
             self.push(chunk::OPERATORS);
-            next = pieces.next().map(|piece| (piece.base_ticks, &piece.lines[..]));
         }
         self.write_chunks()
     }
@@ -354,17 +324,13 @@ impl<W: Write> RecordingWriter<W> {
         if marks.is_empty() {
             return self.write_chunks();
         }
-        let (mut rest, mut left_out) = (&marks.rows[..], marks.left_out);
-        loop {
-            let (now, later) = rest.split_at(rest.len().min(MAX_ROWS_PER_CHUNK));
+        let mut left_out = marks.left_out;
+        for (rows, _) in pieces(&marks.rows) {
             self.raw.clear();
-            payload::put_marks(&mut self.raw, marks, now, std::mem::take(&mut left_out));
+            payload::put_marks(&mut self.raw, marks, rows, std::mem::take(&mut left_out));
             self.push(chunk::MARKS);
-            rest = later;
-            if rest.is_empty() {
-                return self.write_chunks();
-            }
         }
+        self.write_chunks()
     }
 
     /// Writes the names of return addresses, in addition to those of earlier calls; writes nothing if there are none.
@@ -405,8 +371,7 @@ impl<W: Write> RecordingWriter<W> {
         self.live(live, segments)?;
         self.push_json(chunk::STATISTICS, statistics)?;
         if complete {
-            self.raw.clear();
-            self.push(chunk::DONE);
+            return self.done();
         }
         self.write_chunks()?;
         Ok(self.output)
@@ -437,9 +402,7 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn done(mut self) -> io::Result<W> {
-        self.raw.clear();
-        self.push(chunk::DONE);
-        self.write_chunks()?;
+        self.write_raw_chunk(chunk::DONE, &[])?;
         Ok(self.output)
     }
 
@@ -476,17 +439,10 @@ impl<W: Write> RecordingWriter<W> {
 
     fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
         let [live_kind, segments_kind, expandable_kind] = kinds;
-        // If no block is live, one chunk without rows records that.
-        let mut rest = live;
-        loop {
-            let (now, later) = rest.split_at(rest.len().min(MAX_ROWS_PER_CHUNK));
+        for (blocks, is_last) in pieces(live) {
             self.raw.clear();
-            payload::put_live(&mut self.raw, now, later.is_empty());
+            payload::put_live(&mut self.raw, blocks, is_last);
             self.push(live_kind);
-            rest = later;
-            if rest.is_empty() {
-                break;
-            }
         }
         for segments in segments.chunks(MAX_ROWS_PER_CHUNK) {
             self.raw.clear();
@@ -554,4 +510,14 @@ impl<W: Write> RecordingWriter<W> {
         self.chunks.clear();
         result
     }
+}
+
+/// Splits rows into pieces that fit into a chunk, each with whether it is the last one. Without rows, there is one piece, so
+/// that the file records that there are none.
+fn pieces<T>(rows: &[T]) -> impl Iterator<Item = (&[T], bool)> {
+    let count = rows.len().div_ceil(MAX_ROWS_PER_CHUNK).max(1);
+    (0..count).map(move |piece| {
+        let start = piece * MAX_ROWS_PER_CHUNK;
+        (&rows[start..rows.len().min(start + MAX_ROWS_PER_CHUNK)], piece + 1 == count)
+    })
 }

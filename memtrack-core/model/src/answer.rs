@@ -202,14 +202,6 @@ impl NameAnswer {
     }
 }
 
-/// Serializes the text that a report prints as a [`NameAnswer`].
-///
-/// # Errors
-/// Fails if the serializer fails.
-pub fn serialize_name<S: serde::Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
-    NameAnswer::from_text(text).serialize(to)
-}
-
 /// A sum of bytes in a file, which may be negative or exceed 64 bits. It is an integer if it fits in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transparent))]

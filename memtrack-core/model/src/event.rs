@@ -43,7 +43,7 @@ id! {
 
 /// A device ordinal. The host heap is also a device: [`DeviceId::HOST`] while recording, and the ordinal after the last
 /// accelerator in a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct DeviceId(pub u16);

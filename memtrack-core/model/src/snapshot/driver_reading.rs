@@ -21,7 +21,7 @@ pub enum ReadingMoment {
 
 /// The driver's report on a device at one moment, and the bytes that memtrack had recorded by then. All sizes are in
 /// bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct DriverReading {
@@ -52,26 +52,6 @@ pub struct DriverReading {
     pub opened: u32,
     /// The bytes of these allocations.
     pub opened_bytes: u64,
-}
-
-impl Default for DriverReading {
-    fn default() -> Self {
-        Self {
-            device: DeviceId(0),
-            moment: ReadingMoment::Last,
-            ticks: 0,
-            free_bytes: 0,
-            total_bytes: 0,
-            tracked_bytes: 0,
-            pools: 0,
-            pool_reserved_bytes: 0,
-            pool_reserved_peak_bytes: 0,
-            pool_used_bytes: 0,
-            pool_used_peak_bytes: 0,
-            opened: 0,
-            opened_bytes: 0,
-        }
-    }
 }
 
 impl DriverReading {

@@ -1,6 +1,6 @@
 //! The state at the end of a recording: live blocks, segments, and exact counts for each device.
 
-use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
+use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,21 @@ pub struct LiveBlock {
     pub pending_free: bool,
 }
 
+impl LiveBlock {
+    /// Returns the block that an event has allocated.
+    pub fn of_allocation(event: &Event) -> Self {
+        let Event { device, address, size_bytes, stream, stack, scope, ticks, flags, .. } = *event;
+        Self { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free: false }
+    }
+
+    /// Returns the event that has allocated the block, on an unknown thread.
+    pub fn allocation(&self) -> Event {
+        let Self { device, address, size_bytes, stream, stack, scope, ticks, flags, .. } = *self;
+        let (thread, action) = (ThreadId::NONE, Action::Alloc);
+        Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags }
+    }
+}
+
 /// A segment that its allocator had not yet returned to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -42,6 +57,22 @@ pub struct Segment {
     pub ticks: u64,
     /// Whether this is part of an expandable segment, that is, memory mapped into a larger range of addresses.
     pub is_expandable: bool,
+}
+
+impl Segment {
+    /// Returns the segment that an event has allocated, or mapped into an expandable segment.
+    pub fn of_allocation(event: &Event) -> Self {
+        let Event { device, address, size_bytes, stream, stack, ticks, .. } = *event;
+        let is_expandable = event.action == Action::SegmentMap;
+        Self { device, address, size_bytes, stream, stack, ticks, is_expandable }
+    }
+
+    /// Returns the event that has allocated or mapped the segment, on an unknown thread.
+    pub fn allocation(&self) -> Event {
+        let Self { device, address, size_bytes, stream, stack, ticks, is_expandable } = *self;
+        let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
+        Event { ticks, address, size_bytes, stream, stack, device, action, ..Event::BLANK }
+    }
 }
 
 /// Statistics on the sampling of the host heap's small blocks.

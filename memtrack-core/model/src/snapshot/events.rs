@@ -1,70 +1,6 @@
-//! Events as columns. The list of columns is defined once, in the order used in files, and every operation on all
-//! columns is derived from that list.
+//! Events as columns. The list of columns is defined once, and every operation on all columns is derived from that list.
 
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
-
-/// A value in a column of an [`EventTable`], which can be converted to a number and back.
-pub trait ColumnValue: Copy {
-    /// Returns the value as a number.
-    fn bits(self) -> u64;
-
-    /// Returns the value with that number, or `None` if no value has it.
-    fn from_bits(bits: u64) -> Option<Self>;
-}
-
-impl ColumnValue for u64 {
-    fn bits(self) -> u64 {
-        self
-    }
-
-    fn from_bits(bits: u64) -> Option<Self> {
-        Some(bits)
-    }
-}
-
-macro_rules! column_values {
-    ($($id:ident($bits:ty))*) => {
-        $(impl ColumnValue for $id {
-            fn bits(self) -> u64 {
-                self.0.into()
-            }
-
-            fn from_bits(bits: u64) -> Option<Self> {
-                <$bits>::try_from(bits).ok().map(Self)
-            }
-        })*
-    };
-}
-
-column_values! { StreamId(u64) StackId(u32) ScopeId(u32) ThreadId(u32) DeviceId(u16) EventFlags(u8) }
-
-impl ColumnValue for Action {
-    fn bits(self) -> u64 {
-        u64::from(self as u8)
-    }
-
-    fn from_bits(bits: u64) -> Option<Self> {
-        u8::try_from(bits).ok().and_then(Self::from_number)
-    }
-}
-
-/// A receiver of event columns, which come one after another.
-pub trait ColumnSink {
-    /// Receives the next column.
-    fn column(&mut self, values: impl Iterator<Item = u64>);
-}
-
-/// A source of event columns, which are read one after another.
-pub trait ColumnSource {
-    /// The error returned if a column cannot be read.
-    type Error;
-
-    /// Returns the next column. All columns have the same length.
-    ///
-    /// # Errors
-    /// Fails if there is no further column, or if the column contains a number that is not a valid value.
-    fn column<T: ColumnValue>(&mut self) -> Result<Vec<T>, Self::Error>;
-}
 
 macro_rules! event_table {
     ($($(#[$doc:meta])* $column:ident: $value:ty,)*) => {
@@ -75,9 +11,6 @@ macro_rules! event_table {
         }
 
         impl EventTable {
-            /// The number of columns.
-            pub const COLUMNS: usize = [$(stringify!($column)),*].len();
-
             /// Creates an empty table with room for `events` events.
             pub fn with_capacity(events: usize) -> Self {
                 Self { $($column: Vec::with_capacity(events),)* }
@@ -108,19 +41,6 @@ macro_rules! event_table {
             pub fn pick(&mut self, rows: &[u32]) {
                 // Replace one column at a time, so that the extra memory is only one column.
                 $(self.$column = rows.iter().map(|&row| self.$column[row as usize]).collect();)*
-            }
-
-            /// Writes events one column at a time, in the order used in files.
-            pub fn write_columns(events: &[Event], sink: &mut impl ColumnSink) {
-                $(sink.column(events.iter().map(|event| event.$column.bits()));)*
-            }
-
-            /// Reads a table whose columns come next in `source`.
-            ///
-            /// # Errors
-            /// Fails if a column cannot be read.
-            pub fn read_columns<S: ColumnSource>(source: &mut S) -> Result<Self, S::Error> {
-                Ok(Self { $($column: source.column()?,)* })
             }
 
             /// Appends the events of another table.

@@ -28,7 +28,7 @@ pub use clock::Since;
 pub use devices::Ordinals;
 pub use driver_reading::*;
 pub use end_state::*;
-pub use events::{ColumnSink, ColumnSource, ColumnValue, EventTable};
+pub use events::EventTable;
 pub use frames::*;
 pub use known_names::*;
 pub use marks::{Mark, Marks};

@@ -17,7 +17,7 @@ use crate::repairs::Repairs;
 use edits::{Change, Edits};
 use find::Proposal;
 use memtrack_blocks::estimate::Estimate;
-use memtrack_model::answer::{DeviceAnswer, DeviceKind, serialize_name};
+use memtrack_model::answer::{DeviceAnswer, DeviceKind, serialize_as_name};
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_report::top::{TopReport, TopRow};
 use serde::Serialize;
@@ -183,7 +183,7 @@ pub struct OtherFindings {
 #[non_exhaustive]
 pub struct PeakPart {
     /// The line in the program's own code, formatted as in `memtrack top`, or the operator if the line is unknown.
-    #[serde(flatten, serialize_with = "serialize_name")]
+    #[serde(flatten, serialize_with = "serialize_as_name")]
     #[cfg_attr(feature = "schema", schemars(with = "memtrack_model::answer::NameAnswer"))]
     pub name: String,
     /// The requested bytes that the line or operator holds at the peak.

@@ -8,7 +8,7 @@ use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_blocks::net::{HeldAtEnd, counted_at_end};
 use memtrack_blocks::peak::Peak;
 use memtrack_frames::attribution::{EventNames, OLDER_MEMORY};
-use memtrack_model::answer::{DeviceAnswer, serialize_name};
+use memtrack_model::answer::{DeviceAnswer, serialize_as_name};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use serde::Serialize;
@@ -146,7 +146,7 @@ pub struct MomentReading {
 #[non_exhaustive]
 pub struct UnclassifiedRow {
     /// The operator.
-    #[serde(flatten, serialize_with = "serialize_name")]
+    #[serde(flatten, serialize_with = "serialize_as_name")]
     #[cfg_attr(feature = "schema", schemars(with = "memtrack_model::answer::NameAnswer"))]
     pub name: String,
     /// The requested bytes of the unclassified blocks that the operator allocated.

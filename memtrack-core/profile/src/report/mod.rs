@@ -13,7 +13,7 @@ use crate::places::{Places, StepPart};
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, serialize_bytes, span_ns, walk};
 use memtrack_blocks::estimate::{Estimate, Sum};
-use memtrack_model::answer::{DeviceAnswer, serialize_name};
+use memtrack_model::answer::{DeviceAnswer, serialize_as_name};
 use memtrack_model::optrace::DeviceIndex;
 use moments::memory_at;
 use owners::Owners;
@@ -66,7 +66,7 @@ pub struct CategorySums {
 #[non_exhaustive]
 pub struct PieceGroup {
     /// The module or operator.
-    #[serde(flatten, serialize_with = "serialize_name")]
+    #[serde(flatten, serialize_with = "serialize_as_name")]
     #[cfg_attr(feature = "schema", schemars(with = "memtrack_model::answer::NameAnswer"))]
     pub name: String,
     /// The sums over the pieces of the module or operator.

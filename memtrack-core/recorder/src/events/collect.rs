@@ -201,15 +201,8 @@ impl Recorder {
         #[cfg(not(target_os = "linux"))]
         let is_shared = false;
         for state in threads::states().filter(|_| !is_shared) {
-            let chunk = state.chunks[slot].load(std::sync::atomic::Ordering::Acquire);
-            if !chunk.is_null() {
-                // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
-                // under the store's lock, which is held here. So the slot still owns a reference.
-                chunks.push(unsafe {
-                    Arc::increment_strong_count(chunk.cast_const());
-                    Arc::from_raw(chunk.cast_const())
-                });
-            }
+            // SAFETY: the store is locked.
+            chunks.extend(unsafe { threads::chunk_in(&state.chunks[slot]) });
         }
         (chunks, evicted)
     }
@@ -267,15 +260,11 @@ fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
     blocks.extend(first.values().map(|event| {
         let alloc = allocs.get(&event.address);
         LiveBlock {
-            device,
-            address: event.address,
-            size_bytes: event.size_bytes,
-            stream: event.stream,
             stack: alloc.unwrap_or(event).stack,
             scope: alloc.unwrap_or(event).scope,
             ticks: alloc.map_or(settings::start_ticks(), |alloc| alloc.ticks),
-            flags: event.flags,
             pending_free: event.action == Action::FreeCompleted,
+            ..LiveBlock::of_allocation(event)
         }
     }));
 }
@@ -290,10 +279,9 @@ fn restore_freed_segments(segments: &mut Vec<Segment>, after: &[Run]) {
         let begins = matches!(event.action, Action::SegmentAlloc | Action::SegmentMap);
         let is_first = (ends || begins) && seen.insert((event.device, event.address));
         if is_first && ends {
-            let Event { address, size_bytes, stream, stack, device, .. } = event;
-            let ticks = settings::start_ticks();
             let is_expandable = event.action == Action::SegmentUnmap;
-            segments.push(Segment { device, address, size_bytes, stream, stack, ticks, is_expandable });
+            let ticks = settings::start_ticks();
+            segments.push(Segment { ticks, is_expandable, ..Segment::of_allocation(&event) });
         }
     }
 }

@@ -152,18 +152,24 @@ fn update(read: &Bounds, stamp: u64) {
 #[cfg(target_os = "linux")]
 #[inline]
 fn publish() {
-    use crate::shared_memory::{Peak, is_connected, publish_counted_peak};
+    use crate::shared_memory::{is_connected, publish_counted_peak};
     if is_connected() {
-        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let bytes = |number: &AtomicI64| u64::try_from(number.load(Ordering::Relaxed)).unwrap_or(0);
-        publish_counted_peak(&Peak {
-            is_on: true,
-            bytes: bytes(&HIGHEST),
-            ticks: get(&HIGHEST_TICKS),
-            most_bytes: bytes(&UPPER_BOUND),
-            since_ticks: get(&SINCE_TICKS),
-            until_ticks: get(&UNTIL_TICKS),
-        });
+        publish_counted_peak(&observed());
+    }
+}
+
+/// Returns the peak according to the observations so far.
+#[inline]
+fn observed() -> CountedPeak {
+    let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    let bytes = |number: &AtomicI64| u64::try_from(number.load(Ordering::Relaxed)).unwrap_or(0);
+    CountedPeak {
+        ticks: get(&HIGHEST_TICKS),
+        bytes: bytes(&HIGHEST),
+        most_bytes: bytes(&UPPER_BOUND),
+        since_ticks: get(&SINCE_TICKS),
+        until_ticks: get(&UNTIL_TICKS),
+        events_before: None,
     }
 }
 
@@ -183,16 +189,7 @@ pub(crate) fn so_far(at: u64) -> Option<CountedPeak> {
     if is_locked && let Some(read) = (0..MAX_ATTEMPTS).find_map(|_| bounds(SLOT)) {
         update(&read, at);
     }
-    let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    let bytes = |number: &AtomicI64| u64::try_from(number.load(Ordering::Relaxed)).unwrap_or(0);
-    let peak = CountedPeak {
-        ticks: get(&HIGHEST_TICKS),
-        bytes: bytes(&HIGHEST),
-        most_bytes: bytes(&UPPER_BOUND),
-        since_ticks: get(&SINCE_TICKS),
-        until_ticks: get(&UNTIL_TICKS),
-        events_before: None,
-    };
+    let peak = observed();
     if is_locked {
         IS_OBSERVING.store(false, Ordering::Release);
     }

@@ -11,10 +11,12 @@
 use super::RECORDER;
 use super::fork::ForkCell;
 use super::kits;
+use super::order::stamp;
 use super::same_memory::is_copy;
 use super::thread_names::register_this_thread;
 use super::thread_sums;
 use super::threads::{ThreadLocal, ThreadState, new_state};
+use crate::clock::ticks_after;
 use crate::host::Sampler;
 use crate::signals::CancellationBlocked;
 use crate::stack::capture::{Registers, StackBounds};
@@ -204,6 +206,15 @@ impl CurrentThread {
         // hook in this thread, and no caller holds the result across another call of `local`. `claim` has initialized
         // it.
         unsafe { self.state.local() }
+    }
+
+    /// Returns a new stamp for something that has no address, and stores it as the thread's newest.
+    #[inline]
+    pub(super) fn stamp(self) -> u64 {
+        let newest = &self.local().newest_ticks;
+        let ticks = stamp(ticks_after(newest.get()), 0, newest.get());
+        newest.set(ticks);
+        ticks
     }
 
     /// Returns whether several threads share the state.

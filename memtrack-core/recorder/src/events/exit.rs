@@ -6,11 +6,12 @@
 //! have enough room left.
 
 use super::session::{SESSION, Session, end_recording, has_memory, report_omissions, write};
+use super::streaming::lock_within;
 use super::{RECORDER, fork, with_room};
 use crate::signals::CancellationBlocked;
 use crate::{message, reentry};
 use std::panic::PanicHookInfo;
-use std::sync::{MutexGuard, Once, TryLockError};
+use std::sync::{MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 /// Installs the handlers that write the recording at exit and on a panic.
@@ -124,16 +125,8 @@ fn write_recording(trigger: Trigger, timeout: Duration) {
 
 /// Locks the session; `None` if the lock does not become free within the timeout.
 pub(super) fn lock_session_within(timeout: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
-    let start = Instant::now();
-    loop {
-        match SESSION.get().try_lock() {
-            Ok(session) => return Some(session),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if start.elapsed() >= timeout => return None,
-            // Another thread is writing the recording: exiting now would truncate it.
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
+    // If another thread is writing the recording, exiting now would truncate it.
+    lock_within(SESSION.get(), timeout, Duration::from_millis(1))
 }
 
 #[cfg(unix)]

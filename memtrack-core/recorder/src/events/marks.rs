@@ -6,10 +6,8 @@
 
 use super::fork::ForkCell;
 use super::hooks::Hook;
-use super::order::stamp;
-use crate::clock;
 use crate::scope::intern_name;
-use crate::{internal_bytes, reentry, switch};
+use crate::{internal_bytes, reentry};
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,15 +71,9 @@ fn lock_log() -> MutexGuard<'static, Log> {
 pub(crate) fn mark_now(name: &str) {
     let name = intern_name(name);
     let Some(hook) = Hook::enter() else { return };
-    // Checked again, now that the thread is marked active for collectors.
-    if !switch::is_on(switch::EVENTS) {
-        return;
-    }
     let inside = *hook;
     inside.with_room(move || {
-        let newest = &inside.thread.local().newest_ticks;
-        let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
-        newest.set(ticks);
+        let ticks = inside.thread.stamp();
         let row = LoggedMark { ticks, thread: inside.thread.thread_id(), name };
         #[cfg(target_os = "linux")]
         crate::shared_memory::append(&crate::shared_memory::log::Record::Mark(ticks, row.thread, name));

@@ -9,8 +9,6 @@
 
 use super::fork::ForkCell;
 use super::hooks::Hook;
-use super::order::stamp;
-use crate::clock;
 use crate::{internal_bytes, reentry, switch};
 use memtrack_file::operators::{MAX_FRAMED_BYTES, OperatorLine, append};
 use memtrack_model::event::ScopeId;
@@ -184,9 +182,7 @@ pub(crate) fn write(line: &OperatorLine) {
     }
     let inside = *hook;
     inside.with_room(move || {
-        let newest = &inside.thread.local().newest_ticks;
-        let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
-        newest.set(ticks);
+        let ticks = inside.thread.stamp();
         let thread = inside.thread.thread_id();
         LOG.get().append(thread.index(), ticks, |piece| {
             append(&mut piece.lines, piece.base_ticks, ticks, thread, line.bytes());

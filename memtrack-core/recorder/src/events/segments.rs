@@ -55,9 +55,7 @@ impl Segments {
         let key = (event.device, event.address);
         match event.action {
             Action::SegmentAlloc | Action::SegmentMap => {
-                let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
-                let is_expandable = event.action == Action::SegmentMap;
-                let segment = Segment { device, address, size_bytes, stream, stack, ticks, is_expandable };
+                let segment = Segment::of_allocation(event);
                 let mut held = self.lock();
                 if held.len() < max_segments(settings::max_live_blocks()) || held.contains_key(&key) {
                     held.insert(key, HeldSegment { segment, from_driver: false, is_block: false });

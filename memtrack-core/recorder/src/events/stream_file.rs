@@ -7,9 +7,10 @@ use super::{Options, Recorder, binaries, collect, fork, marks, thread_names};
 use crate::scope;
 use crate::stack::capture::binaries_generation;
 use crate::{clock, settings};
+use memtrack_file::RecordingWriter;
 use memtrack_file::part::Part;
-use memtrack_file::{RecordingWriter, unfinished};
-use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
+use memtrack_file::unfinished::EventCounts;
+use memtrack_model::event::{Action, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     CountedPeak, DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread,
 };
@@ -34,7 +35,7 @@ pub(crate) struct Stream {
     /// The size of the current part's head.
     head_bytes: u64,
     /// The sums over the events of this part and all earlier ones, if there are parts.
-    counts: HashMap<DeviceId, DeviceStatistics>,
+    counts: EventCounts,
     /// The newest stamp that was written.
     newest_ticks: u64,
     /// The number of events already written from each chunk that was written before it was full.
@@ -97,7 +98,7 @@ impl Stream {
             part,
             previous: None,
             head_bytes: 0,
-            counts: HashMap::new(),
+            counts: EventCounts::default(),
             newest_ticks: 0,
             partly_written: HashMap::new(),
             binaries_seen,
@@ -158,9 +159,7 @@ impl Stream {
         written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
-        let (sampling, peak) = (snapshot.sampling.as_ref(), snapshot.counted_peak.as_ref());
-        let sums = snapshot.scope_sums.as_ref();
-        writer.end_tables(&snapshot.driver, sampling, peak, &snapshot.folded, sums)?;
+        writer.end_tables(snapshot)?;
         writer.operators(&snapshot.operators)?;
         writer.marks(&marks::since(marks_seen).0)?;
         // Events that the ring dropped are in the file, so none count as dropped.
@@ -213,8 +212,7 @@ impl Stream {
     fn try_begin_part(&mut self, recorder: &Recorder) -> io::Result<()> {
         let Some(part) = &self.part else { return Ok(()) };
         let moment = clock::ticks().max(self.newest_ticks);
-        let mut devices: Vec<_> = self.counts.values().copied().collect();
-        devices.sort_by_key(|counts| counts.device);
+        let devices = self.counts.rows();
         let next = Part { number: part.number + 1, since_ticks: moment, devices, ..part.clone() };
         let file = self.writer.output_mut().next(&self.path)?;
         let mut writer = create_writer(file, &self.options, Some(&next))?;
@@ -290,7 +288,7 @@ impl Stream {
         })?;
         if self.part.is_some() {
             for event in events {
-                unfinished::count_event(&mut self.counts, event);
+                self.counts.add(event);
                 self.newest_ticks = self.newest_ticks.max(event.ticks);
             }
         }

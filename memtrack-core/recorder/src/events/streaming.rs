@@ -139,15 +139,7 @@ impl Recorder {
 
     /// Locks the stream; `None` if the lock does not become free within the timeout.
     fn target_within(&self, timeout: Duration) -> Option<MutexGuard<'_, Target>> {
-        let start = Instant::now();
-        loop {
-            match self.target.try_lock() {
-                Ok(target) => return Some(target),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if start.elapsed() >= timeout => return None,
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
-            }
-        }
+        lock_within(&self.target, timeout, Duration::from_micros(50))
     }
 
     /// Returns how long to wait for the stream's lock. The thread that holds the lock may be stuck for ever.
@@ -252,18 +244,12 @@ impl Recorder {
     fn stream_without_thread(&self, must_wait: bool) {
         let mut written = 0;
         loop {
-            let target = match self.target.try_lock() {
-                Ok(target) => Some(target),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            };
-            let target = match target {
-                Some(target) => target,
-                None if !must_wait => return,
-                None => match self.target_within(DISK_TIMEOUT) {
-                    Some(target) => target,
-                    None => return self.abandon_stream(),
-                },
+            let timeout = if must_wait { DISK_TIMEOUT } else { Duration::ZERO };
+            let Some(target) = self.target_within(timeout) else {
+                if must_wait {
+                    self.abandon_stream();
+                }
+                return;
             };
             written += self.write_waiting(target, MAX_AT_ONCE - written);
             // If other threads could not get the lock meanwhile, their chunks must be written here.
@@ -410,17 +396,8 @@ impl Recorder {
         };
         let Some(queue) = &store.queue else { return chunks };
         chunks.waiting.extend(queue.waiting.iter().map(Arc::clone));
-        for chunk in filling() {
-            let chunk = chunk.load(Ordering::Acquire);
-            if !chunk.is_null() {
-                // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
-                // under the store's lock, which is held here. So the slot still owns a reference.
-                chunks.partial.push(unsafe {
-                    Arc::increment_strong_count(chunk.cast_const());
-                    Arc::from_raw(chunk.cast_const())
-                });
-            }
-        }
+        // SAFETY: the store is locked.
+        chunks.partial.extend(filling().filter_map(|slot| unsafe { threads::chunk_in(slot) }));
         chunks
     }
 
@@ -454,3 +431,20 @@ fn catch_panic(stream: &mut Stream, act: impl FnOnce(&mut Stream)) {
 
 /// The stream and its lock, which the writing thread holds.
 pub(super) type TargetLock = Mutex<Target>;
+
+/// Locks a mutex; `None` if the lock does not become free within the timeout. Waits in steps of `pause`.
+pub(super) fn lock_within<T>(
+    mutex: &Mutex<T>,
+    timeout: Duration,
+    pause: Duration,
+) -> Option<MutexGuard<'_, T>> {
+    let start = Instant::now();
+    loop {
+        match mutex.try_lock() {
+            Ok(locked) => return Some(locked),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() >= timeout => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
+        }
+    }
+}

@@ -15,6 +15,7 @@ use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
 use std::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The number of devices that a recorder distinguishes: the host heap, ordinals 0 to 30, pinned host memory, and mapped
@@ -350,6 +351,20 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
         let state: &'static ThreadState = unsafe { next.load(Ordering::Acquire).as_ref()? };
         next = &state.next;
         Some(state)
+    })
+}
+
+/// Returns the chunk that a thread is filling, in one of the slots of [`ThreadState::chunks`].
+///
+/// # Safety
+/// The store must be locked.
+pub(super) unsafe fn chunk_in(slot: &AtomicPtr<Chunk<Event>>) -> Option<Arc<Chunk<Event>>> {
+    let chunk = slot.load(Ordering::Acquire).cast_const();
+    // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only while the store is
+    // locked. So the slot still owns a reference.
+    (!chunk.is_null()).then(|| unsafe {
+        Arc::increment_strong_count(chunk);
+        Arc::from_raw(chunk)
     })
 }
 

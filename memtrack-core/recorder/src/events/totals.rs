@@ -4,44 +4,66 @@
 use memtrack_model::snapshot::Sampling;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One thread's sums for one device since the thread's state was created; they only grow.
-#[derive(Default)]
-#[repr(C)]
-pub struct Totals {
-    // The four sums that every block changes come first, next to each other.
-    allocated_bytes: AtomicU64,
-    allocations: AtomicU64,
-    freed_bytes: AtomicU64,
-    frees: AtomicU64,
-    tracked: AtomicU64,
-    tracked_bytes: AtomicU64,
-    segment_bytes: AtomicU64,
-    freed_segment_bytes: AtomicU64,
-    pending_bytes: AtomicU64,
-    completed_bytes: AtomicU64,
-    recorded: AtomicU64,
-    /// The part of the allocated bytes and allocations that was already added to scopes.
-    reported: [AtomicU64; 2],
+macro_rules! sums {
+    ($($(#[$doc:meta])* $visibility:vis $sum:ident,)*) => {
+        /// One thread's sums for one device since the thread's state was created; they only grow.
+        #[derive(Default)]
+        #[repr(C)]
+        pub struct Totals {
+            $($sum: AtomicU64,)*
+            /// The part of the allocated bytes and allocations that was already added to scopes.
+            reported: [AtomicU64; 2],
+        }
+
+        /// Sums over threads, or differences of them.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Sums {
+            $($(#[$doc])* $visibility $sum: u64,)*
+        }
+
+        impl Totals {
+            /// Creates sums of 0.
+            pub(super) const fn new() -> Self {
+                Self { $($sum: AtomicU64::new(0),)* reported: [const { AtomicU64::new(0) }; 2] }
+            }
+
+            /// Returns all sums except `reported`.
+            fn counters(&self) -> [&AtomicU64; [$(stringify!($sum)),*].len()] {
+                [$(&self.$sum),*]
+            }
+
+            /// Adds this thread's sums to `sums`.
+            pub(crate) fn add_to(&self, sums: &mut Sums) {
+                $(sums.$sum = sums.$sum.wrapping_add(self.$sum.load(Ordering::Relaxed));)*
+            }
+        }
+
+        impl Sums {
+            /// Returns the growth since `before`.
+            pub fn since(&self, before: &Self) -> Self {
+                Self { $($sum: self.$sum.wrapping_sub(before.$sum),)* }
+            }
+        }
+    };
 }
 
-/// Sums over threads, or differences of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    pub(crate) allocated_bytes: u64,
-    pub(crate) freed_bytes: u64,
-    pub(crate) allocations: u64,
+sums! {
+    // The four sums that every block changes come first, next to each other.
+    pub(crate) allocated_bytes,
+    pub(crate) allocations,
+    pub(crate) freed_bytes,
+    pub(crate) frees,
     /// The allocated blocks and bytes that were added to the live table.
-    pub(crate) tracked: u64,
-    pub(crate) tracked_bytes: u64,
-    pub(crate) frees: u64,
-    pub(crate) segment_bytes: u64,
-    pub(crate) freed_segment_bytes: u64,
+    pub(crate) tracked,
+    pub(crate) tracked_bytes,
+    pub(crate) segment_bytes,
+    pub(crate) freed_segment_bytes,
     /// The bytes of blocks whose free was requested.
-    pub(crate) pending_bytes: u64,
+    pub(crate) pending_bytes,
     /// The bytes of blocks whose requested free is complete.
-    pub(crate) completed_bytes: u64,
+    pub(crate) completed_bytes,
     /// The number of recorded events.
-    pub recorded: u64,
+    pub recorded,
 }
 
 /// Adds without a locked instruction, which is correct because only the owning thread writes.
@@ -55,44 +77,6 @@ impl Totals {
     #[cfg(test)]
     pub(super) const TOUCHED_BY_EACH_BLOCK: usize =
         std::mem::offset_of!(Self, frees) + size_of::<AtomicU64>();
-
-    /// Creates sums of 0.
-    pub(super) const fn new() -> Self {
-        const fn zero() -> AtomicU64 {
-            AtomicU64::new(0)
-        }
-        Self {
-            allocated_bytes: zero(),
-            freed_bytes: zero(),
-            allocations: zero(),
-            tracked: zero(),
-            tracked_bytes: zero(),
-            frees: zero(),
-            segment_bytes: zero(),
-            freed_segment_bytes: zero(),
-            pending_bytes: zero(),
-            completed_bytes: zero(),
-            recorded: zero(),
-            reported: [zero(), zero()],
-        }
-    }
-
-    /// Returns all sums except `reported`.
-    fn counters(&self) -> [&AtomicU64; 11] {
-        [
-            &self.allocated_bytes,
-            &self.freed_bytes,
-            &self.allocations,
-            &self.tracked,
-            &self.tracked_bytes,
-            &self.frees,
-            &self.segment_bytes,
-            &self.freed_segment_bytes,
-            &self.pending_bytes,
-            &self.completed_bytes,
-            &self.recorded,
-        ]
-    }
 
     /// Adds the sums of another state. Only the single writer of these sums may call this.
     pub(super) fn absorb(&self, others: &Self) {
@@ -197,42 +181,9 @@ impl Totals {
     pub(crate) fn count_recorded(&self) {
         add(&self.recorded, 1);
     }
-
-    /// Adds this thread's sums to `sums`.
-    pub(crate) fn add_to(&self, sums: &mut Sums) {
-        let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
-        sums.allocated_bytes = sums.allocated_bytes.wrapping_add(get(&self.allocated_bytes));
-        sums.freed_bytes = sums.freed_bytes.wrapping_add(get(&self.freed_bytes));
-        sums.allocations = sums.allocations.wrapping_add(get(&self.allocations));
-        sums.tracked = sums.tracked.wrapping_add(get(&self.tracked));
-        sums.tracked_bytes = sums.tracked_bytes.wrapping_add(get(&self.tracked_bytes));
-        sums.frees = sums.frees.wrapping_add(get(&self.frees));
-        sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
-        sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));
-        sums.pending_bytes = sums.pending_bytes.wrapping_add(get(&self.pending_bytes));
-        sums.completed_bytes = sums.completed_bytes.wrapping_add(get(&self.completed_bytes));
-        sums.recorded = sums.recorded.wrapping_add(get(&self.recorded));
-    }
 }
 
 impl Sums {
-    /// Returns the growth since `before`.
-    pub fn since(&self, before: &Self) -> Self {
-        Self {
-            allocated_bytes: self.allocated_bytes.wrapping_sub(before.allocated_bytes),
-            freed_bytes: self.freed_bytes.wrapping_sub(before.freed_bytes),
-            allocations: self.allocations.wrapping_sub(before.allocations),
-            tracked: self.tracked.wrapping_sub(before.tracked),
-            tracked_bytes: self.tracked_bytes.wrapping_sub(before.tracked_bytes),
-            frees: self.frees.wrapping_sub(before.frees),
-            segment_bytes: self.segment_bytes.wrapping_sub(before.segment_bytes),
-            freed_segment_bytes: self.freed_segment_bytes.wrapping_sub(before.freed_segment_bytes),
-            pending_bytes: self.pending_bytes.wrapping_sub(before.pending_bytes),
-            completed_bytes: self.completed_bytes.wrapping_sub(before.completed_bytes),
-            recorded: self.recorded.wrapping_sub(before.recorded),
-        }
-    }
-
     /// Returns the numbers of blocks and bytes that were counted but not recorded.
     pub fn unrecorded(&self) -> Sampling {
         Sampling {

@@ -1,7 +1,8 @@
-//! The numbers that the process reports to the command in addition to its events: see [`Counter`] and [`Peak`].
+//! The numbers that the process reports to the command in addition to its events: see [`Counter`] and [`CountedPeak`].
 
 use super::arena::arena;
-use super::layout::{Counter, Peak};
+use super::layout::Counter;
+use memtrack_model::snapshot::CountedPeak;
 use std::sync::atomic::Ordering;
 
 /// Adds to a counter of this process, if recording goes to shared memory.
@@ -34,16 +35,9 @@ pub(crate) fn publish_sampling(cpu_ns: u64, exact_ns: u64, spent_ns: u64, widest
 
 /// Sets the counted peak so far. Only the thread that observes the sums may call this.
 #[inline]
-pub(crate) fn publish_counted_peak(peak: &Peak) {
+pub(crate) fn publish_counted_peak(peak: &CountedPeak) {
     if let Some(arena) = arena() {
-        let words = [
-            u64::from(peak.is_on),
-            peak.bytes,
-            peak.ticks,
-            peak.most_bytes,
-            peak.since_ticks,
-            peak.until_ticks,
-        ];
+        let words = [1, peak.ticks, peak.bytes, peak.most_bytes, peak.since_ticks, peak.until_ticks];
         arena.process().peak.iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 }

@@ -116,8 +116,9 @@ pub(super) struct ProcessHeader {
     pub(super) counters: [AtomicU64; COUNTERS],
     /// 1 if driver calls bypass the hook, and the driver is loaded.
     pub(super) bypass: AtomicU32,
-    /// The fields of [`Peak`].
-    pub(super) peak: [AtomicU64; PEAK_WORDS],
+    /// The counted peak of the heap: 1 once some blocks may only have been counted, and the numbers of
+    /// [`CountedPeak`](memtrack_model::snapshot::CountedPeak) in their order.
+    pub(super) peak: [AtomicU64; 6],
 }
 
 /// The counters of a process.
@@ -160,27 +161,6 @@ pub enum Counter {
 
 /// The number of [`Counter`]s.
 pub(super) const COUNTERS: usize = Counter::OmittedPythonFrames as usize + 1;
-
-/// The counted peak of the heap, with the data of a [`CountedPeak`](memtrack_model::snapshot::CountedPeak).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Peak {
-    /// Whether some blocks may only have been counted. If not, all other fields are zero.
-    pub is_on: bool,
-    /// The highest observed sum of live bytes.
-    pub bytes: u64,
-    /// The time at which the highest sum was observed, in ticks.
-    pub ticks: u64,
-    /// The largest upper bound on the live bytes between two observations.
-    pub most_bytes: u64,
-    /// The time of the first observation, in ticks.
-    pub since_ticks: u64,
-    /// The time of the last observation, in ticks.
-    pub until_ticks: u64,
-}
-
-/// The number of words of a [`Peak`].
-pub(super) const PEAK_WORDS: usize = 6;
 
 /// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,6 +45,25 @@ pub enum RecordKind {
     PythonRefused = 13,
 }
 
+impl RecordKind {
+    /// All kinds, in the order of their numbers.
+    const ALL: [Self; 13] = [
+        Self::Stack,
+        Self::Thread,
+        Self::Module,
+        Self::Driver,
+        Self::Message,
+        Self::Scope,
+        Self::Mark,
+        Self::Bypass,
+        Self::OutOfMemory,
+        Self::CommandLine,
+        Self::Python,
+        Self::PythonLocation,
+        Self::PythonRefused,
+    ];
+}
+
 /// A record, as the program writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record<'a> {
@@ -249,37 +268,24 @@ pub(super) fn take(bytes: &mut &[u8]) -> Taken {
 }
 
 fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
-    const STACK: u32 = RecordKind::Stack as u32;
-    const THREAD: u32 = RecordKind::Thread as u32;
-    const MODULE: u32 = RecordKind::Module as u32;
-    const DRIVER: u32 = RecordKind::Driver as u32;
-    const MESSAGE: u32 = RecordKind::Message as u32;
-    const SCOPE: u32 = RecordKind::Scope as u32;
-    const MARK: u32 = RecordKind::Mark as u32;
-    const BYPASS: u32 = RecordKind::Bypass as u32;
-    const COMMAND_LINE: u32 = RecordKind::CommandLine as u32;
-    const OUT_OF_MEMORY: u32 = RecordKind::OutOfMemory as u32;
-    const PYTHON: u32 = RecordKind::Python as u32;
-    const PYTHON_LOCATION: u32 = RecordKind::PythonLocation as u32;
-    const PYTHON_REFUSED: u32 = RecordKind::PythonRefused as u32;
-    match kind {
-        STACK => {
+    match *RecordKind::ALL.get((kind as usize).wrapping_sub(1))? {
+        RecordKind::Stack => {
             let id = StackId(input.half()?);
             let mut addresses: Vec<u64> = std::iter::from_fn(|| input.word()).collect();
             addresses.reverse();
             Some(ReadRecord::Stack(id, addresses))
         }
-        THREAD => {
+        RecordKind::Thread => {
             let id = ThreadId(input.number()?);
             let os_id = input.word()?;
             Some(ReadRecord::Thread(id, Thread { name: input.text()?, os_id }))
         }
-        MODULE => {
+        RecordKind::Module => {
             let [bias, start, end] = [input.word()?, input.word()?, input.word()?];
             let [path, build_id, code_id] = [input.text()?, input.text()?, input.text()?];
             Some(ReadRecord::Module(Module { path, bias, start, end, build_id, code_id }))
         }
-        DRIVER => Some(ReadRecord::Driver(DriverReading {
+        RecordKind::Driver => Some(ReadRecord::Driver(DriverReading {
             device: DeviceId(u16::try_from(input.word()?).ok()?),
             moment: match input.word()? {
                 0 => ReadingMoment::Last,
@@ -298,32 +304,33 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
             opened: input.number()?,
             opened_bytes: input.word()?,
         })),
-        MESSAGE => Some(ReadRecord::Message(input.text()?)),
-        SCOPE => {
+        RecordKind::Message => Some(ReadRecord::Message(input.text()?)),
+        RecordKind::Scope => {
             let [id, parent] = [input.number()?, input.number()?];
             let kind = *SCOPE_KINDS.get(input.number()? as usize)?;
             Some(ReadRecord::Scope(ScopeId(id), Scope { parent: ScopeId(parent), kind, name: input.text()? }))
         }
-        MARK => {
+        RecordKind::Mark => {
             let (ticks, thread) = (input.word()?, ThreadId(input.number()?));
             Some(ReadRecord::Mark(ticks, thread, input.text()?))
         }
-        OUT_OF_MEMORY => {
+        RecordKind::OutOfMemory => {
             let device = DeviceId(u16::try_from(input.word()?).ok()?);
             let [stream, requested, free, total] =
                 [input.word()?, input.word()?, input.word()?, input.word()?];
             let oom = OutOfMemory::new(device, StreamId(stream), requested, free, total);
             Some(ReadRecord::OutOfMemory(oom, input.word()?, input.text()?))
         }
-        BYPASS => Some(ReadRecord::Bypass(input.text()?)),
-        COMMAND_LINE => Some(ReadRecord::CommandLine(input.text()?.split('\0').map(str::to_owned).collect())),
-        PYTHON => Some(ReadRecord::Python(input.word()?, input.word()?)),
-        PYTHON_LOCATION => {
+        RecordKind::Bypass => Some(ReadRecord::Bypass(input.text()?)),
+        RecordKind::CommandLine => {
+            Some(ReadRecord::CommandLine(input.text()?.split('\0').map(str::to_owned).collect()))
+        }
+        RecordKind::Python => Some(ReadRecord::Python(input.word()?, input.word()?)),
+        RecordKind::PythonLocation => {
             let [number, line] = [input.number()?, input.number()?];
             Some(ReadRecord::PythonLocation(number, line, input.text()?, input.text()?))
         }
-        PYTHON_REFUSED => Some(ReadRecord::PythonRefused(input.text()?)),
-        _ => None,
+        RecordKind::PythonRefused => Some(ReadRecord::PythonRefused(input.text()?)),
     }
 }
 

@@ -54,7 +54,7 @@ pub use arena::{
 };
 pub(crate) use command_line::log_command_line;
 pub(crate) use counters::{add_to_level, count, publish_counted_peak, publish_sampling};
-pub use layout::{Counter, EVENTS_PER_PAGE, PageKind, Peak};
+pub use layout::{Counter, EVENTS_PER_PAGE, PageKind};
 pub(crate) use layout::{PAGE_CONTENT_BYTES, page_content};
 pub use region::{EventPage, LogState, ProcessView, Region, SumsOfScopes};
 pub(crate) use room::Purpose;

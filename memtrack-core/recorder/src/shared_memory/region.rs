@@ -6,7 +6,7 @@
 use super::command::pid_namespace;
 use super::layout::{
     ABI, COMMAND, Counter, EVENTS_PER_PAGE, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC,
-    MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, Peak, ProcessHeader, RegionHeader,
+    MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, ProcessHeader, RegionHeader,
     page_content, pid_of,
 };
 use super::log::{self, ReadRecord, Taken};
@@ -14,13 +14,14 @@ use super::protocol::{self, PAGE_USED};
 use crate::clock::counter_kind;
 use crate::events::{DEVICE_SLOTS, Sums};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::snapshot::{CountedPeak, Unrecorded};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The maximum number of extents that are reserved at once. Reserving them takes a fraction of a millisecond, during which
 /// nothing is read.
@@ -161,7 +162,7 @@ impl Region {
     pub fn keep_alive(&mut self, free_extents: usize) -> io::Result<()> {
         self.header().collector.store(std::process::id(), Ordering::Relaxed);
         self.header().heartbeat.fetch_add(1, Ordering::Relaxed);
-        let is_free = |owner: &&std::sync::atomic::AtomicU32| owner.load(Ordering::Relaxed) == FREE;
+        let is_free = |owner: &&AtomicU32| owner.load(Ordering::Relaxed) == FREE;
         let free = self.header().owners[..self.reserved].iter().filter(is_free).count();
         if free < free_extents && self.reserved < MAX_EXTENTS {
             let at_once = if free < FEW_EXTENTS { FEW_EXTENTS } else { RESERVED_AT_ONCE };
@@ -180,28 +181,21 @@ impl Region {
         self.header().is_closed.store(1, Ordering::Relaxed);
     }
 
-    /// Returns how many programs and how many forked processes were beyond the limit.
-    pub fn beyond_limits(&self) -> [u64; 2] {
+    /// Returns the numbers of processes that were not recorded, as far as they are known here: `programs` are those beyond the
+    /// limit, even if they are recorded with the smallest budget.
+    pub fn unrecorded(&self) -> Unrecorded {
         let header = self.header();
-        let most = header.max_programs.load(Ordering::Relaxed);
-        [&header.programs, &header.forks].map(|count| count.load(Ordering::Relaxed).saturating_sub(most))
-    }
-
-    /// Returns the number of processes that were not recorded because no extent was free.
-    pub fn without_memory(&self) -> u64 {
-        self.header().without_memory.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of processes that were not recorded because they are in a PID namespace other than the
-    /// command's, and the command would mistake other processes for them.
-    pub fn in_other_namespaces(&self) -> u64 {
-        self.header().in_other_namespaces.load(Ordering::Relaxed)
-    }
-
-    /// Returns the numbers of started programs into which no library can be preloaded, and of those that were started
-    /// without the library in their environment.
-    pub fn unrecorded_programs(&self) -> [u64; 2] {
-        [&self.header().refused, &self.header().without_library].map(|count| count.load(Ordering::Relaxed))
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let most = count(&header.max_programs);
+        Unrecorded {
+            programs: count(&header.programs).saturating_sub(most),
+            forks: count(&header.forks).saturating_sub(most),
+            without_memory: count(&header.without_memory),
+            in_other_namespaces: count(&header.in_other_namespaces),
+            without_room: 0,
+            not_preloadable: count(&header.refused),
+            without_library: count(&header.without_library),
+        }
     }
 
     /// Returns the extents of each process, by the number of its first extent. The first extent of a process comes first.
@@ -252,11 +246,19 @@ impl Region {
         self.process(process.number).counters[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the counted peak of a process.
-    pub fn peak(&self, process: &ProcessView) -> Peak {
-        let [is_on, bytes, ticks, most_bytes, since_ticks, until_ticks] =
+    /// Returns the counted peak of a process; `None` if every block was recorded.
+    pub fn counted_peak(&self, process: &ProcessView) -> Option<CountedPeak> {
+        let [is_on, ticks, bytes, most_bytes, since_ticks, until_ticks] =
             self.process(process.number).peak.each_ref().map(|word| word.load(Ordering::Relaxed));
-        Peak { is_on: is_on != 0, bytes, ticks, most_bytes, since_ticks, until_ticks }
+        let events_before = None;
+        (is_on != 0).then_some(CountedPeak {
+            ticks,
+            bytes,
+            most_bytes,
+            since_ticks,
+            until_ticks,
+            events_before,
+        })
     }
 
     /// Returns the pages of a process that are used for this `kind`.
