@@ -37,7 +37,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "memtrack-core/cuda/src/hook/wrap",
-        "arrays contexts host ipc memory mod physical pools procedures",
+        "arrays contexts ipc memory physical pools procedures",
         "the driver's C functions",
     ),
     ("memtrack-core/cuda/src", "run", "system calls"),
@@ -64,7 +64,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "memtrack-core/recorder/src/events",
-        "barrier binaries chunk collect current_thread exit fork hooks inherit resident ring same_memory scope_sums \
+        "barrier binaries chunk collect current_thread exit filling fork inherit resident ring same_memory scope_sums \
          stream_file stream_thread streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
     ),

@@ -3,8 +3,8 @@
 
 use super::Options;
 use super::{
-    binaries, chunk::Chunk, current_thread, hooks, kits, live, marks, operators, ring, scope_sums, segments,
-    thread_names,
+    binaries, chunk::Chunk, current_thread, filling, kits, live, marks, operators, ring, scope_sums,
+    segments, thread_names,
 };
 use crate::stack::{capture, intern, separate_stack};
 use crate::{host, python, scope};
@@ -20,7 +20,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
     let event_bytes = size_of::<Event>();
     let bounds = [
         ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * event_bytes),
-        ("chunks being filled", hooks::MAX_FILLING_EVENTS as usize * event_bytes),
+        ("chunks being filled", filling::MAX_FILLING_EVENTS as usize * event_bytes),
         ("live blocks", live::max_bytes(options.max_live_blocks(), 0)),
         ("live filter", host::LIVE_FILTER_BYTES),
         ("transferred blocks", host::TRANSFERRED_BYTES),
@@ -31,7 +31,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
             "threads",
             current_thread::MAX_BYTES
                 + thread_names::MAX_BYTES
-                + current_thread::MAX_STATES * hooks::FIRST_CHUNK_EVENTS as usize * event_bytes,
+                + current_thread::MAX_STATES * filling::FIRST_CHUNK_EVENTS as usize * event_bytes,
         ),
         ("kits", kits::MAX_BYTES),
         ("binaries", binaries::max_bytes(200)),

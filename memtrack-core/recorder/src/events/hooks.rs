@@ -1,52 +1,24 @@
-//! Records one event: captures the stack and the scope, updates the live table and the sums, and appends one fixed-size
-//! row to the thread's chunk. This is the hot path: no symbols, no formatting, and no locks except the lock of the
-//! address's shard and, once per chunk, the lock of the ring.
+//! Records one event: takes the stack (`hook_stacks`) and the scope, updates the live table and the sums, and appends one
+//! fixed-size row to the thread's chunk (`filling`). This is the hot path: no symbols, no formatting, and no locks except the
+//! lock of the address's shard and, once per chunk, the lock of the ring.
 //!
 //! **Why are three paths written out instead of sharing a closure?** The data of a hook stays in registers:
 //! `HookContext` is `Copy` and passed by value, and the guard around it needs no address to be dropped. When the
 //! context went through memory, words that had just been written one by one were read two at a time, which delayed each
 //! event: 138 instead of 125 ns.
-#![allow(unsafe_code)]
 
-use super::chunk::Chunk;
 use super::current_thread::{CurrentThread, InHook};
-use super::kits::{self, Kit};
 use super::live::{InsertResult, LiveEntry};
-use super::ring::CHUNK_EVENTS;
 use super::same_memory::is_copy;
 use super::threads::slot_of;
 use super::{RECORDER, Recorder};
-use crate::python;
 use crate::settings;
-use crate::signals::CancellationBlocked;
-use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
-use crate::stack::{intern, separate_stack};
+use crate::stack::capture::Registers;
+use crate::stack::separate_stack;
 use crate::{reentry, scope, switch};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
 use std::ops::Deref;
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-
-/// The capacity of the first chunk of a thread; each further chunk is twice as large, up to [`CHUNK_EVENTS`].
-pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
-
-/// The maximum number of binaries whose unwind tables are read to capture one stack.
-const MAX_NEW_BINARIES: u32 = 8;
-
-/// The maximum total capacity, in events, of all chunks that are being filled (12 MiB), apart from the first small
-/// ones. It bounds the memory of half-empty chunks, however many threads have been busy at some time.
-pub(super) const MAX_FILLING_EVENTS: u64 = 1 << 18;
-
-/// Returns the capacity of the chunk that follows a chunk of `before` events. Updates `filling_events`, the total
-/// capacity of the chunks that are being filled.
-fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
-    let all = filling_events.load(Ordering::Relaxed).saturating_sub(u64::from(before));
-    let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
-    let next = if all + u64::from(wanted) > MAX_FILLING_EVENTS { FIRST_CHUNK_EVENTS } else { wanted };
-    filling_events.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
-    next
-}
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A guard for the calling thread inside a hook. While the guard exists, the thread's allocations are not recorded.
 pub struct Hook {
@@ -65,7 +37,7 @@ pub struct HookContext {
     pub recorder: &'static Recorder,
     /// The registers of the function that entered the hook. Stacks begin in this function's frame, which exists until the
     /// hook is left.
-    registers: Registers,
+    pub(super) registers: Registers,
 }
 
 impl Deref for Hook {
@@ -138,111 +110,6 @@ impl HookContext {
     /// Returns whether the thread's stack has this many bytes left.
     pub(super) fn has_stack(self, bytes: u64) -> bool {
         self.thread.local().bounds.has_below(self.registers.stack_pointer(), bytes)
-    }
-
-    /// Returns the id of the calling thread's stack; [`StackId::NONE`] unless the stack is `wanted`.
-    #[inline(always)]
-    pub(crate) fn stack(self, wanted: bool) -> StackId {
-        if !wanted {
-            return StackId::NONE;
-        }
-        let local = self.thread.local();
-        match &mut local.kit {
-            Some(kit) => self.stack_with(kit, &local.bounds),
-            None => self.first_stack(),
-        }
-    }
-
-    /// Returns the return address in the innermost function of the program; `None` if the stack cannot be captured.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn innermost_address(self) -> Option<u64> {
-        let local = self.thread.local();
-        if local.kit.is_none() {
-            self.first_stack();
-        }
-        let kit = local.kit.as_mut()?;
-        self.with_room(|| {
-            kit.refresh();
-            let addresses = kit.capture.take(&self.registers, &local.bounds);
-            settings::without_internal_code(addresses).last().copied()
-        })
-    }
-
-    /// Captures the thread's first stack, or a stack of a thread that has no capture kit.
-    #[cold]
-    fn first_stack(self) -> StackId {
-        let local = self.thread.local();
-        if self.thread.is_shared() {
-            local.kit = None;
-        } else {
-            local.kit = kits::acquire();
-        }
-        match &mut local.kit {
-            Some(kit) => self.stack_with(kit, &local.bounds),
-            None => {
-                kits::with_shared(self.thread.thread_id().index(), |kit| self.stack_with(kit, &local.bounds))
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn stack_with(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
-        kit.refresh();
-        let addresses = settings::without_internal_code(kit.capture.take(&self.registers, bounds));
-        let hash = kit.python.add_to(intern::hash(addresses));
-        if let Some(stack) = kit.stacks.get(hash) {
-            return stack;
-        }
-        self.uncached_stack(kit, bounds, hash)
-    }
-
-    /// Returns the id of a stack that is not in the thread's cache.
-    #[cold]
-    fn uncached_stack(self, kit: &mut Kit, bounds: &StackBounds, hash: u64) -> StackId {
-        let _no_cancellation = CancellationBlocked::now();
-        let known = self.recorder.stacks.find(hash).or_else(|| python::stack_with(hash, kit.generation()));
-        match known {
-            Some(stack) => {
-                kit.stacks.insert(hash, stack);
-                stack
-            }
-            None => self.new_stack(kit, bounds),
-        }
-    }
-
-    /// Interns a new stack.
-    fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
-        let capture = |kit: &mut Kit| {
-            settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec()
-        };
-        let mut addresses = capture(kit);
-        // The stack is truncated at the first code whose unwind tables have not been read. After they are read, a new
-        // capture continues to the next such code.
-        for _ in 0..MAX_NEW_BINARIES {
-            if !load_binaries_of(&addresses) {
-                break;
-            }
-            // Otherwise the new walk would end where it meets the truncated one.
-            kit.capture.forget();
-            addresses = capture(kit);
-        }
-        let native = intern::hash(&addresses);
-        // A binary that was just read may be the Python interpreter.
-        let hash = kit.python.add_to(native);
-        let has_python = hash != native && kit.python.insert_into(&mut addresses);
-        // What Python's allocator takes from the heap passes through the hook of that allocator.
-        let has_dropped = settings::drop_internal_code(&mut addresses);
-        relocate(&mut addresses);
-        let stack = if has_python || has_dropped {
-            // Many instructions are on the same lines of Python, and their stacks are the same.
-            let stack = self.recorder.stacks.insert(intern::hash(&addresses), &addresses);
-            python::store(hash, kit.generation(), stack);
-            stack
-        } else {
-            self.recorder.stacks.insert(hash, &addresses)
-        };
-        kit.stacks.insert(hash, stack);
-        stack
     }
 
     // The three functions that nearly all events pass through write out their call twice instead of sharing a closure:
@@ -515,86 +382,6 @@ impl HookContext {
             self.event(slot, event);
         })
     }
-
-    /// Appends an event to the thread's chunk.
-    #[inline(always)]
-    pub(super) fn event(self, slot: usize, mut event: Event) {
-        if settings::skips(event.action) {
-            return;
-        }
-        event.thread = self.thread.thread_id();
-        self.thread.state.totals(slot).count_recorded();
-        let place = &self.thread.state.chunks[slot];
-        let chunk = place.load(Ordering::Relaxed);
-        // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
-        // thread pushes to it.
-        match unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) } {
-            Some(false) => {}
-            // A chunk is passed to the ring as soon as it is full, not one event later.
-            Some(true) => self.replace_chunk(event.device, None, place),
-            None => self.next_chunk(event, place),
-        }
-    }
-
-    #[cold]
-    fn next_chunk(self, event: Event, place: &AtomicPtr<Chunk<Event>>) {
-        self.replace_chunk(event.device, Some(&event), place);
-        let chunk = place.load(Ordering::Relaxed);
-        // SAFETY: `replace_chunk` left a fresh chunk there, or null, and this thread is its only writer.
-        if let Some(chunk) = unsafe { chunk.as_ref() } {
-            // A new chunk has room for more than one event.
-            // SAFETY: as above.
-            unsafe { chunk.push(event) };
-        }
-    }
-
-    /// Passes the full chunk to the ring (and the stream) and replaces it with a new one. `next` is the first event of the
-    /// new chunk, if it is known.
-    #[cold]
-    fn replace_chunk(self, device: DeviceId, next: Option<&Event>, place: &AtomicPtr<Chunk<Event>>) {
-        let _no_cancellation = CancellationBlocked::now();
-        let old = place.load(Ordering::Relaxed);
-        // SAFETY: a pointer there came from `Arc::into_raw` below and is converted back once, here.
-        let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
-        self.recorder.live.shrink_some_shards();
-        #[cfg(target_os = "linux")]
-        if crate::shared_memory::is_connected() {
-            // The command has the full page. If there is no other page, the event is lost, and the command counts it.
-            place.store(shared_chunk(full.is_some(), device, next), Ordering::Release);
-            return;
-        }
-        let before = full.as_ref().map_or(0, |full| full.capacity());
-        let capacity = next_capacity(before, &self.recorder.filling_events);
-        let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        self.recorder.store_full_chunk(device, full, || place.store(fresh, Ordering::Release));
-    }
-}
-
-/// Returns a chunk in a page of shared memory, as a pointer from `Arc::into_raw`; null if there is no page for the event
-/// `next` (if it is not known, for the device's next event). `has_filled_page` is set if the thread has just filled a page.
-#[cfg(target_os = "linux")]
-#[cold]
-fn shared_chunk(has_filled_page: bool, device: DeviceId, next: Option<&Event>) -> *mut Chunk<Event> {
-    use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, Purpose, arena, page_content};
-    let purpose = match next {
-        Some(event) => Purpose::of(event, settings::sample_threshold_bytes()),
-        None => Purpose::of_next(device),
-    };
-    let page = arena().and_then(|arena| {
-        if has_filled_page {
-            arena.count_completed_page();
-        }
-        arena.take_page(PageKind::Events, purpose)
-    });
-    let chunk = page.and_then(|page| {
-        let slots = NonNull::new(page_content(page.as_ptr()).cast())?;
-        // SAFETY: the page was just taken, stays mapped, and has room for this many events after its header.
-        Some(unsafe {
-            let len = NonNull::from(&page.as_ref().len);
-            Chunk::in_page(len, slots, EVENTS_PER_PAGE)
-        })
-    });
-    chunk.map_or(std::ptr::null_mut(), |chunk| Arc::into_raw(Arc::new(chunk)).cast_mut())
 }
 
 /// A free in progress: it has a stamp, and its block was removed from the table, but its event is not written yet.

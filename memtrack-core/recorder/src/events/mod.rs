@@ -17,7 +17,9 @@ pub mod driver_memory;
 #[cfg(feature = "cuda")]
 pub mod driver_readings;
 pub mod exit;
+mod filling;
 mod fork;
+mod hook_stacks;
 mod hooks;
 mod inherit;
 mod kits;

@@ -3,7 +3,7 @@
 //! the result exact: it sorts the remaining events and takes the newest.
 
 use super::chunk::Chunk;
-use super::hooks::FIRST_CHUNK_EVENTS;
+use super::filling::FIRST_CHUNK_EVENTS;
 use crate::settings;
 use memtrack_model::event::Event;
 use std::collections::VecDeque;
