@@ -4,8 +4,10 @@
 //! program are wrapped here too, so that programs that cannot be recorded are counted.
 
 use memtrack_cuda::run::{next_symbol, report_before_exit};
-use memtrack_run::{Environment, Started};
+use memtrack_run::Environment;
+use memtrack_run::Started::{self, Name, Open, Path};
 use std::ffi::{CStr, c_char, c_int};
+use std::ptr::null;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Looks up the C library's function, unless it is known already.
@@ -16,10 +18,14 @@ fn look_up(real: &AtomicPtr<()>, name: &CStr) {
 }
 
 macro_rules! wrappers {
-    ($($name:ident $module:ident $symbol:literal $act:ident;)*) => {
+    ($($name:ident $module:ident $symbol:literal $act:expr;)*) => {
         $(
             mod $module {
-                use super::{AtomicPtr, Register, look_up};
+                #[allow(unused_imports, reason = "each wrapper uses some of these")]
+                use super::{
+                    AtomicPtr, Open, Path, Name, Register, current_environment, exec, look_up, null,
+                    report_before_exit, spawn,
+                };
 
                 /// The C library's function.
                 pub(super) static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
@@ -34,7 +40,8 @@ macro_rules! wrappers {
                     if !crate::tls::is_set_up() {
                         return;
                     }
-                    super::$act(&[a, b, c, d, e, f]);
+                    let act: fn([Register; 6]) = $act;
+                    act([a, b, c, d, e, f]);
                 }
 
                 #[cfg(target_arch = "x86_64")]
@@ -105,7 +112,6 @@ macro_rules! wrappers {
 
 /// The contents of an argument register.
 type Register = *const ();
-type Registers = [Register; 6];
 
 unsafe extern "C" {
     /// The process's environment, which a started program inherits unless the caller passes another.
@@ -116,10 +122,6 @@ fn current_environment() -> Environment {
     // SAFETY: the C library's variable, read as the C library reads it. Changing `environ` at the same time would be
     // undefined behavior for the C library too.
     Some(unsafe { environ })
-}
-
-fn exit(_: &Registers) {
-    report_before_exit();
 }
 
 /// Counts the program that `exec` is about to run if it cannot be recorded, and makes this program's last reports. If the
@@ -147,14 +149,14 @@ unsafe fn execute(program: Started, arguments: Register, environment: *const *co
     // searches for a name itself.
     unsafe {
         match program {
-            Started::Path(path) => {
+            Path(path) => {
                 libc::syscall(libc::SYS_execve, path, arguments, environment);
             }
-            Started::Open(file) => {
+            Open(file) => {
                 let flags = libc::AT_EMPTY_PATH;
                 libc::syscall(libc::SYS_execveat, file, c"".as_ptr(), arguments, environment, flags);
             }
-            Started::Name(name) => {
+            Name(name) => {
                 let real = ends_execvpe::REAL.load(Ordering::Relaxed);
                 if !real.is_null() {
                     std::mem::transmute::<*mut (), Execvpe>(real)(name, arguments, environment);
@@ -164,63 +166,31 @@ unsafe fn execute(program: Started, arguments: Register, environment: *const *co
     }
 }
 
-fn exec_path(&[path, arguments, ..]: &Registers) {
-    exec(Started::Path(path.cast()), arguments, current_environment());
-}
-
-fn exec_path_with_environment(&[path, arguments, environment, ..]: &Registers) {
-    exec(Started::Path(path.cast()), arguments, Some(environment.cast()));
-}
-
-fn exec_name(&[name, arguments, ..]: &Registers) {
-    exec(Started::Name(name.cast()), arguments, current_environment());
-}
-
-fn exec_name_with_environment(&[name, arguments, environment, ..]: &Registers) {
-    exec(Started::Name(name.cast()), arguments, Some(environment.cast()));
-}
-
-/// Handles `execl`, which is variadic.
-fn exec_path_with_list(&[path, ..]: &Registers) {
-    exec(Started::Path(path.cast()), std::ptr::null(), current_environment());
-}
-
-/// Handles `execlp`.
-fn exec_name_with_list(&[name, ..]: &Registers) {
-    exec(Started::Name(name.cast()), std::ptr::null(), current_environment());
-}
-
-/// Handles `execle`. Its environment follows the variadic arguments, so the environment is unknown here.
-fn exec_path_with_trailing_environment(&[path, ..]: &Registers) {
-    exec(Started::Path(path.cast()), std::ptr::null(), None);
-}
-
-fn exec_descriptor_with_environment(&[file, arguments, environment, ..]: &Registers) {
-    // The descriptor is the lower half of the register.
-    exec(Started::Open(file.addr() as c_int), arguments, Some(environment.cast()));
-}
-
-fn spawn_path(&[_, path, .., environment]: &Registers) {
+/// Counts the program that is about to be spawned if it cannot be recorded.
+fn spawn(program: Started, environment: Register) {
     // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { memtrack_run::count_if_unrecorded(Started::Path(path.cast()), Some(environment.cast()), false) };
-}
-
-fn spawn_name(&[_, name, .., environment]: &Registers) {
-    // SAFETY: the arguments that the caller passed for the C library.
-    unsafe { memtrack_run::count_if_unrecorded(Started::Name(name.cast()), Some(environment.cast()), false) };
+    unsafe { memtrack_run::count_if_unrecorded(program, Some(environment.cast()), false) };
 }
 
 wrappers! {
-    execve ends_execve c"execve" exec_path_with_environment;
-    execv ends_execv c"execv" exec_path;
-    execvp ends_execvp c"execvp" exec_name;
-    execvpe ends_execvpe c"execvpe" exec_name_with_environment;
-    execl ends_execl c"execl" exec_path_with_list;
-    execlp ends_execlp c"execlp" exec_name_with_list;
-    execle ends_execle c"execle" exec_path_with_trailing_environment;
-    fexecve ends_fexecve c"fexecve" exec_descriptor_with_environment;
-    posix_spawn ends_posix_spawn c"posix_spawn" spawn_path;
-    posix_spawnp ends_posix_spawnp c"posix_spawnp" spawn_name;
-    _exit ends_exit c"_exit" exit;
-    _Exit ends_exit_of_c c"_Exit" exit;
+    execve ends_execve c"execve"
+        |[path, arguments, environment, ..]| exec(Path(path.cast()), arguments, Some(environment.cast()));
+    execv ends_execv c"execv"
+        |[path, arguments, ..]| exec(Path(path.cast()), arguments, current_environment());
+    execvp ends_execvp c"execvp"
+        |[name, arguments, ..]| exec(Name(name.cast()), arguments, current_environment());
+    execvpe ends_execvpe c"execvpe"
+        |[name, arguments, environment, ..]| exec(Name(name.cast()), arguments, Some(environment.cast()));
+    // These three are variadic. The environment of the third follows the variadic arguments, so it is unknown here.
+    execl ends_execl c"execl" |[path, ..]| exec(Path(path.cast()), null(), current_environment());
+    execlp ends_execlp c"execlp" |[name, ..]| exec(Name(name.cast()), null(), current_environment());
+    execle ends_execle c"execle" |[path, ..]| exec(Path(path.cast()), null(), None);
+    // The descriptor is the lower half of the register.
+    fexecve ends_fexecve c"fexecve"
+        |[file, arguments, environment, ..]| exec(Open(file.addr() as i32), arguments, Some(environment.cast()));
+    posix_spawn ends_posix_spawn c"posix_spawn" |[_, path, .., environment]| spawn(Path(path.cast()), environment);
+    posix_spawnp ends_posix_spawnp c"posix_spawnp"
+        |[_, name, .., environment]| spawn(Name(name.cast()), environment);
+    _exit ends_exit c"_exit" |_| report_before_exit();
+    _Exit ends_exit_of_c c"_Exit" |_| report_before_exit();
 }

@@ -2,85 +2,61 @@
 //! Each calls the allocator that the program would have called, and notifies the recorder. Without `--host` these
 //! functions are not called.
 
-use crate::next_function::NextFunction;
+use crate::next_function::{NextFunction, next_functions};
 use memtrack_cuda::run::binary_of;
 use memtrack_recorder::mapped::set_allocator_code;
 use memtrack_recorder::stack::modules::binary_at;
 use memtrack_run::heap;
 use std::ffi::{c_int, c_void};
-use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 type Block = *mut c_void;
 
-static MALLOC: NextFunction = NextFunction::new(c"malloc");
-static CALLOC: NextFunction = NextFunction::new(c"calloc");
-static REALLOC: NextFunction = NextFunction::new(c"realloc");
-static FREE: NextFunction = NextFunction::new(c"free");
-static POSIX_MEMALIGN: NextFunction = NextFunction::new(c"posix_memalign");
-static ALIGNED_ALLOC: NextFunction = NextFunction::new(c"aligned_alloc");
-static MEMALIGN: NextFunction = NextFunction::new(c"memalign");
-static VALLOC: NextFunction = NextFunction::new(c"valloc");
-static PVALLOC: NextFunction = NextFunction::new(c"pvalloc");
-static FREE_SIZED: NextFunction = NextFunction::new(c"free_sized");
-static FREE_ALIGNED_SIZED: NextFunction = NextFunction::new(c"free_aligned_sized");
-static LIBC_MALLOC: NextFunction = NextFunction::new(c"__libc_malloc");
-static LIBC_CALLOC: NextFunction = NextFunction::new(c"__libc_calloc");
-static LIBC_REALLOC: NextFunction = NextFunction::new(c"__libc_realloc");
-static LIBC_FREE: NextFunction = NextFunction::new(c"__libc_free");
-static LIBC_MEMALIGN: NextFunction = NextFunction::new(c"__libc_memalign");
-static LIBC_VALLOC: NextFunction = NextFunction::new(c"__libc_valloc");
-static LIBC_PVALLOC: NextFunction = NextFunction::new(c"__libc_pvalloc");
-static GETATTR: NextFunction = NextFunction::new(c"pthread_getattr_np");
-static USABLE_SIZE: NextFunction = NextFunction::new(c"malloc_usable_size");
+next_functions! {
+    MALLOC = c"malloc"(usize) -> Block;
+    CALLOC = c"calloc"(usize, usize) -> Block;
+    REALLOC = c"realloc"(Block, usize) -> Block;
+    FREE = c"free"(Block);
+    POSIX_MEMALIGN = c"posix_memalign"(*mut Block, usize, usize) -> c_int;
+    ALIGNED_ALLOC = c"aligned_alloc"(usize, usize) -> Block;
+    MEMALIGN = c"memalign"(usize, usize) -> Block;
+    VALLOC = c"valloc"(usize) -> Block;
+    PVALLOC = c"pvalloc"(usize) -> Block;
+    FREE_SIZED = c"free_sized"(Block, usize);
+    FREE_ALIGNED_SIZED = c"free_aligned_sized"(Block, usize, usize);
+    LIBC_MALLOC = c"__libc_malloc"(usize) -> Block;
+    LIBC_CALLOC = c"__libc_calloc"(usize, usize) -> Block;
+    LIBC_REALLOC = c"__libc_realloc"(Block, usize) -> Block;
+    LIBC_FREE = c"__libc_free"(Block);
+    LIBC_MEMALIGN = c"__libc_memalign"(usize, usize) -> Block;
+    LIBC_VALLOC = c"__libc_valloc"(usize) -> Block;
+    LIBC_PVALLOC = c"__libc_pvalloc"(usize) -> Block;
+    GETATTR = c"pthread_getattr_np"(libc::pthread_t, *mut c_void) -> c_int;
+    USABLE_SIZE = c"malloc_usable_size"(Block) -> usize;
+}
 
-/// Looks up all functions, while the process has one thread.
+/// Looks up all functions, while the process has one thread, and finds out which allocator they belong to.
 pub(super) fn prepare() {
-    let all = [
-        &MALLOC,
-        &CALLOC,
-        &REALLOC,
-        &FREE,
-        &POSIX_MEMALIGN,
-        &ALIGNED_ALLOC,
-        &MEMALIGN,
-        &VALLOC,
-        &PVALLOC,
-        &FREE_SIZED,
-        &FREE_ALIGNED_SIZED,
-        &LIBC_MALLOC,
-        &LIBC_CALLOC,
-        &LIBC_REALLOC,
-        &LIBC_FREE,
-        &LIBC_MEMALIGN,
-        &LIBC_VALLOC,
-        &LIBC_PVALLOC,
-        &GETATTR,
-        &USABLE_SIZE,
-    ];
-    for real in all {
-        real.get();
-    }
-    // A function may be missing, and the program must not see the error message.
-    // SAFETY: the call returns this thread's last message.
-    unsafe { libc::dlerror() };
+    look_up_all();
     // A small allocator may lack such a function, and the next function in the loader's order would belong to another
     // allocator.
-    let in_one_binary = |a: &NextFunction, b: &NextFunction| match (a.get(), b.get()) {
+    let in_one_binary = |a: Option<*mut c_void>, b: Option<*mut c_void>| match (a, b) {
         (Some(a), Some(b)) => binary_of(a) == binary_of(b),
         _ => false,
     };
-    let is_one_allocator = in_one_binary(&MALLOC, &LIBC_MALLOC) && in_one_binary(&FREE, &LIBC_FREE);
+    let malloc = MALLOC.address();
+    let is_one_allocator =
+        in_one_binary(malloc, LIBC_MALLOC.address()) && in_one_binary(FREE.address(), LIBC_FREE.address());
     LIBC_NAMES_ARE_RECORDED.store(is_one_allocator, Ordering::Relaxed);
     // Then the program's heap is the allocator that contains this `malloc`, rather than the C library.
     if !is_one_allocator
-        && let Some(malloc) = MALLOC.get()
+        && let Some(malloc) = malloc
         && let Some(code) = binary_at(malloc.addr() as u64)
     {
         set_allocator_code(code);
     }
-    if !in_one_binary(&MALLOC, &USABLE_SIZE) {
+    if !in_one_binary(malloc, USABLE_SIZE.address()) {
         HAS_SIZES.store(false, Ordering::Relaxed);
         heap::set_without_sizes();
     }
@@ -141,7 +117,7 @@ fn usable_size(block: Block) -> usize {
     }
     let Some(usable) = USABLE_SIZE.get() else { return 0 };
     // SAFETY: `malloc_usable_size` of the allocator that `block` is from; null is allowed.
-    unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block) -> usize>(usable)(block) }
+    unsafe { usable(block) }
 }
 
 /// Returns the size of a new block for which `requested` bytes were requested.
@@ -159,29 +135,45 @@ fn record(block: Block, size: usize) -> Block {
     block
 }
 
+/// Allocates with `real`, a function of the program's allocator, and records the block.
+#[inline(always)]
+fn allocate(real: impl FnOnce() -> Block, size: usize) -> Block {
+    record(real(), size)
+}
+
+/// Allocates with `real`, a function of the C library, and records the block if these functions are recorded.
+fn allocate_in_libc(real: impl FnOnce() -> Block, size: usize) -> Block {
+    if LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
+        record(call_once_recorded(real), size)
+    } else {
+        real()
+    }
+}
+
 macro_rules! allocators {
-    ($($name:ident $real:ident ($($argument:ident),*) $size:expr;)*) => {
+    ($($name:ident $real:ident ($($argument:ident),*) $size:expr, $allocate:ident;)*) => {
         $(#[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: usize),*) -> Block {
             let size: usize = $size;
             let Some(real) = $real.get() else { return allocate_early(size) };
-            // SAFETY: the next allocator's function of that name, and the caller's arguments.
-            let block = unsafe {
-                transmute::<*mut c_void, unsafe extern "C" fn($(allocators!(@usize $argument)),*) -> Block>(real)($($argument),*)
-            };
-            record(block, size)
+            // SAFETY: the next function of that name, and the caller's arguments.
+            $allocate(|| unsafe { real($($argument),*) }, size)
         })*
     };
-    (@usize $argument:ident) => { usize };
 }
 
 allocators! {
-    memtrack_heap_malloc MALLOC (size) size;
-    memtrack_heap_calloc CALLOC (count, size) count.saturating_mul(size);
-    memtrack_heap_aligned_alloc ALIGNED_ALLOC (alignment, size) size;
-    memtrack_heap_memalign MEMALIGN (alignment, size) size;
-    memtrack_heap_valloc VALLOC (size) size;
-    memtrack_heap_pvalloc PVALLOC (size) size;
+    memtrack_heap_malloc MALLOC (size) size, allocate;
+    memtrack_heap_calloc CALLOC (count, size) count.saturating_mul(size), allocate;
+    memtrack_heap_aligned_alloc ALIGNED_ALLOC (alignment, size) size, allocate;
+    memtrack_heap_memalign MEMALIGN (alignment, size) size, allocate;
+    memtrack_heap_valloc VALLOC (size) size, allocate;
+    memtrack_heap_pvalloc PVALLOC (size) size, allocate;
+    memtrack_heap_libc_malloc LIBC_MALLOC (size) size, allocate_in_libc;
+    memtrack_heap_libc_calloc LIBC_CALLOC (count, size) count.saturating_mul(size), allocate_in_libc;
+    memtrack_heap_libc_memalign LIBC_MEMALIGN (alignment, size) size, allocate_in_libc;
+    memtrack_heap_libc_valloc LIBC_VALLOC (size) size, allocate_in_libc;
+    memtrack_heap_libc_pvalloc LIBC_PVALLOC (size) size, allocate_in_libc;
 }
 
 #[unsafe(no_mangle)]
@@ -189,7 +181,6 @@ unsafe extern "C" fn memtrack_heap_posix_memalign(out: *mut Block, alignment: us
     let Some(real) = POSIX_MEMALIGN.get() else { return libc::ENOMEM };
     // SAFETY: the next allocator's function of that name, and the caller's arguments; on success it has written the block.
     unsafe {
-        let real = transmute::<*mut c_void, unsafe extern "C" fn(*mut Block, usize, usize) -> c_int>(real);
         let result = real(out, alignment, size);
         if result == 0 {
             record(out.read(), size);
@@ -208,7 +199,7 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
         record_free(block);
     }
     // SAFETY: the next allocator's `free`, and the caller's block.
-    unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block)>(real)(block) };
+    unsafe { real(block) };
 }
 
 /// Records that a block is about to be freed.
@@ -234,8 +225,7 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     }
     let Some(real) = REALLOC.get() else { return null_mut() };
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
-    let real =
-        || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
+    let real = || unsafe { real(old, size) };
     if is_on() { reallocate(old, size, real) } else { real() }
 }
 
@@ -271,33 +261,6 @@ fn reallocate(old: Block, size: usize, real: impl FnOnce() -> Block) -> Block {
     })
 }
 
-macro_rules! libc_allocators {
-    ($($name:ident $real:ident ($($argument:ident),*) $size:expr;)*) => {
-        $(#[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: usize),*) -> Block {
-            let size: usize = $size;
-            let Some(real) = $real.get() else { return allocate_early(size) };
-            // SAFETY: the next allocator's function of that name, and the caller's arguments.
-            let real = || unsafe {
-                transmute::<*mut c_void, unsafe extern "C" fn($(allocators!(@usize $argument)),*) -> Block>(real)($($argument),*)
-            };
-            if LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
-                record(call_once_recorded(real), size)
-            } else {
-                real()
-            }
-        })*
-    };
-}
-
-libc_allocators! {
-    memtrack_heap_libc_malloc LIBC_MALLOC (size) size;
-    memtrack_heap_libc_calloc LIBC_CALLOC (count, size) count.saturating_mul(size);
-    memtrack_heap_libc_memalign LIBC_MEMALIGN (alignment, size) size;
-    memtrack_heap_libc_valloc LIBC_VALLOC (size) size;
-    memtrack_heap_libc_pvalloc LIBC_PVALLOC (size) size;
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_libc_free(block: Block) {
     if block.is_null() || early_bytes(block).is_some() {
@@ -306,9 +269,7 @@ unsafe extern "C" fn memtrack_heap_libc_free(block: Block) {
     let Some(real) = LIBC_FREE.get() else { return };
     let is_recorded = LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed);
     // SAFETY: the next allocator's function of that name, and the caller's block.
-    free_by(block, is_recorded, || unsafe {
-        transmute::<*mut c_void, unsafe extern "C" fn(Block)>(real)(block);
-    });
+    free_by(block, is_recorded, || unsafe { real(block) });
 }
 
 #[unsafe(no_mangle)]
@@ -323,8 +284,7 @@ unsafe extern "C" fn memtrack_heap_libc_realloc(old: Block, size: usize) -> Bloc
     }
     let Some(real) = LIBC_REALLOC.get() else { return null_mut() };
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
-    let real =
-        || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
+    let real = || unsafe { real(old, size) };
     match is_on() && LIBC_NAMES_ARE_RECORDED.load(Ordering::Relaxed) {
         true => reallocate(old, size, || call_once_recorded(real)),
         false => real(),
@@ -352,9 +312,7 @@ unsafe extern "C" fn memtrack_heap_free_sized(block: Block, size: usize) {
         return unsafe { memtrack_heap_free(block) };
     };
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
-    free_by(block, true, || unsafe {
-        transmute::<*mut c_void, unsafe extern "C" fn(Block, usize)>(real)(block, size);
-    });
+    free_by(block, true, || unsafe { real(block, size) });
 }
 
 #[unsafe(no_mangle)]
@@ -367,9 +325,7 @@ unsafe extern "C" fn memtrack_heap_free_aligned_sized(block: Block, alignment: u
         return unsafe { memtrack_heap_free(block) };
     };
     // SAFETY: the next allocator's function of that name, and the caller's arguments.
-    free_by(block, true, || unsafe {
-        transmute::<*mut c_void, unsafe extern "C" fn(Block, usize, usize)>(real)(block, alignment, size);
-    });
+    free_by(block, true, || unsafe { real(block, alignment, size) });
 }
 
 /// Calls the C library's function without recording its allocations. The function allocates while it holds the thread's
@@ -378,12 +334,6 @@ unsafe extern "C" fn memtrack_heap_free_aligned_sized(block: Block, alignment: u
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_pthread_getattr_np(thread: libc::pthread_t, out: *mut c_void) -> c_int {
     let Some(real) = GETATTR.get() else { return libc::ENOENT };
-    heap::unrecorded(|| {
-        // SAFETY: the next allocator's function of that name, and the caller's arguments.
-        unsafe {
-            transmute::<*mut c_void, unsafe extern "C" fn(libc::pthread_t, *mut c_void) -> c_int>(real)(
-                thread, out,
-            )
-        }
-    })
+    // SAFETY: the next function of that name, and the caller's arguments.
+    heap::unrecorded(|| unsafe { real(thread, out) })
 }

@@ -5,30 +5,26 @@
 //! redirects them), because they are not the program's.
 
 use crate::heap::is_on;
-use crate::next_function::NextFunction;
+use crate::next_function::{NextFunction, next_functions};
 use memtrack_recorder::mapped;
 use memtrack_run::heap::preserving_errno;
 use std::ffi::{c_int, c_long, c_void};
-use std::mem::transmute;
 
 type Address = *mut c_void;
 
-static MMAP: NextFunction = NextFunction::new(c"mmap");
-static MUNMAP: NextFunction = NextFunction::new(c"munmap");
-static MREMAP: NextFunction = NextFunction::new(c"mremap");
-static MPROTECT: NextFunction = NextFunction::new(c"mprotect");
-static MADVISE: NextFunction = NextFunction::new(c"madvise");
-static BRK: NextFunction = NextFunction::new(c"brk");
-static SBRK: NextFunction = NextFunction::new(c"sbrk");
+next_functions! {
+    MMAP = c"mmap"(Address, usize, c_int, c_int, c_int, i64) -> Address;
+    MUNMAP = c"munmap"(Address, usize) -> c_int;
+    MREMAP = c"mremap"(Address, usize, usize, c_int, ...) -> Address;
+    MPROTECT = c"mprotect"(Address, usize, c_int) -> c_int;
+    MADVISE = c"madvise"(Address, usize, c_int) -> c_int;
+    BRK = c"brk"(Address) -> c_int;
+    SBRK = c"sbrk"(isize) -> Address;
+}
 
 /// Looks up all functions, while the process has one thread.
 pub(super) fn prepare() {
-    for function in [&MMAP, &MUNMAP, &MREMAP, &MPROTECT, &MADVISE, &BRK, &SBRK] {
-        function.get();
-    }
-    // A function may be missing, and the program must not see the error message.
-    // SAFETY: the call returns this thread's last message.
-    unsafe { libc::dlerror() };
+    look_up_all();
 }
 
 /// Returns the value of `errno`.
@@ -78,15 +74,8 @@ unsafe extern "C" fn memtrack_heap_mmap(
     offset: i64,
 ) -> Address {
     // SAFETY: the caller's arguments, for the function of that name or the system call.
-    let real = || unsafe {
-        match MMAP.get() {
-            Some(real) => transmute::<
-                Address,
-                unsafe extern "C" fn(Address, usize, c_int, c_int, c_int, i64) -> Address,
-            >(real)(address, bytes, protection, flags, file, offset),
-            None => __wrap_mmap(address, bytes, protection, flags, file, offset),
-        }
-    };
+    let real =
+        || unsafe { MMAP.get().unwrap_or(__wrap_mmap)(address, bytes, protection, flags, file, offset) };
     if !is_on() {
         return real();
     }
@@ -113,14 +102,7 @@ unsafe extern "C" fn memtrack_heap_mmap64(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_munmap(address: Address, bytes: usize) -> c_int {
     // SAFETY: the caller's arguments, for the function of that name or the system call.
-    let real = || unsafe {
-        match MUNMAP.get() {
-            Some(real) => {
-                transmute::<Address, unsafe extern "C" fn(Address, usize) -> c_int>(real)(address, bytes)
-            }
-            None => __wrap_munmap(address, bytes),
-        }
-    };
+    let real = || unsafe { MUNMAP.get().unwrap_or(__wrap_munmap)(address, bytes) };
     if !is_on() {
         return real();
     }
@@ -140,10 +122,7 @@ unsafe extern "C" fn memtrack_heap_mremap(
     // SAFETY: the caller's arguments, for the function of that name or the system call.
     let real = || unsafe {
         match MREMAP.get() {
-            Some(real) => transmute::<
-                Address,
-                unsafe extern "C" fn(Address, usize, usize, c_int, ...) -> Address,
-            >(real)(address, old_bytes, new_bytes, flags, new_address),
+            Some(real) => real(address, old_bytes, new_bytes, flags, new_address),
             None => __wrap_mremap(address, old_bytes, new_bytes, flags, new_address),
         }
     };
@@ -162,14 +141,7 @@ unsafe extern "C" fn memtrack_heap_mremap(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_mprotect(address: Address, bytes: usize, protection: c_int) -> c_int {
     // SAFETY: the caller's arguments, for the function of that name or the system call.
-    let result = unsafe {
-        match MPROTECT.get() {
-            Some(real) => transmute::<Address, unsafe extern "C" fn(Address, usize, c_int) -> c_int>(real)(
-                address, bytes, protection,
-            ),
-            None => __wrap_mprotect(address, bytes, protection),
-        }
-    };
+    let result = unsafe { MPROTECT.get().unwrap_or(__wrap_mprotect)(address, bytes, protection) };
     if result == 0 && is_on() {
         preserving_errno(|| mapped::protected(address.addr() as u64, bytes as u64, protection));
     }
@@ -179,14 +151,7 @@ unsafe extern "C" fn memtrack_heap_mprotect(address: Address, bytes: usize, prot
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_madvise(address: Address, bytes: usize, advice: c_int) -> c_int {
     // SAFETY: the caller's arguments, for the function of that name or the system call.
-    let result = unsafe {
-        match MADVISE.get() {
-            Some(real) => transmute::<Address, unsafe extern "C" fn(Address, usize, c_int) -> c_int>(real)(
-                address, bytes, advice,
-            ),
-            None => __wrap_madvise(address, bytes, advice),
-        }
-    };
+    let result = unsafe { MADVISE.get().unwrap_or(__wrap_madvise)(address, bytes, advice) };
     if result == 0 && is_on() {
         preserving_errno(|| mapped::advised(address.addr() as u64, bytes as u64, advice));
     }
@@ -200,7 +165,7 @@ unsafe extern "C" fn memtrack_heap_sbrk(change: isize) -> Address {
         return libc::MAP_FAILED;
     };
     // SAFETY: the function of that name, and the caller's argument.
-    let before = unsafe { transmute::<Address, unsafe extern "C" fn(isize) -> Address>(real)(change) };
+    let before = unsafe { real(change) };
     if change != 0 && before != libc::MAP_FAILED && is_on() {
         let old = before.addr() as u64;
         preserving_errno(|| mapped::moved_break(old, old.wrapping_add_signed(change as i64)));
@@ -216,9 +181,8 @@ unsafe extern "C" fn memtrack_heap_brk(new: Address) -> c_int {
     };
     // SAFETY: `sbrk(0)` only returns the present end of the data segment; `brk` gets the caller's argument.
     let (old, result) = unsafe {
-        let sbrk = SBRK.get().map(|real| transmute::<Address, unsafe extern "C" fn(isize) -> Address>(real));
-        let old = sbrk.map_or(libc::MAP_FAILED, |sbrk| sbrk(0));
-        (old, transmute::<Address, unsafe extern "C" fn(Address) -> c_int>(real)(new))
+        let old = SBRK.get().map_or(libc::MAP_FAILED, |sbrk| sbrk(0));
+        (old, real(new))
     };
     if result == 0 && old != libc::MAP_FAILED && is_on() {
         preserving_errno(|| mapped::moved_break(old.addr() as u64, new.addr() as u64));

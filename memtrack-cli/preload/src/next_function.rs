@@ -3,25 +3,57 @@
 use memtrack_cuda::run;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of the next library in the loader's search order.
-pub(super) struct NextFunction {
+/// A function of the next library in the loader's search order, of the type `F`.
+pub(super) struct NextFunction<F> {
     name: &'static CStr,
     /// Null until the function has been looked up.
     found: AtomicPtr<c_void>,
+    function: PhantomData<F>,
 }
 
-impl NextFunction {
-    pub(super) const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(null_mut()) }
+/// Declares functions of the next library, by name and C signature, and `look_up_all` for all of them.
+macro_rules! next_functions {
+    ($($function:ident = $name:literal($($parameters:tt)*) $(-> $result:ty)?;)*) => {
+        // SAFETY: these are the functions' signatures.
+        $(static $function: NextFunction<unsafe extern "C" fn($($parameters)*) $(-> $result)?> =
+            unsafe { NextFunction::new($name) };)*
+
+        /// Looks up all functions, while the process has one thread.
+        fn look_up_all() {
+            $($function.address();)*
+            // A function may be missing, and the program must not see the error message.
+            // SAFETY: the call returns this thread's last message.
+            unsafe { libc::dlerror() };
+        }
+    };
+}
+pub(super) use next_functions;
+
+impl<F: Copy> NextFunction<F> {
+    /// Creates the function with this name.
+    ///
+    /// # Safety
+    /// `F` must be the type of a pointer to it.
+    pub(super) const unsafe fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(null_mut()), function: PhantomData }
     }
 
     /// Returns the function. Returns `None` if there is no such function, or if this thread is already looking
     /// up a function, because the C library may allocate memory for the lookup.
     #[inline(always)]
-    pub(super) fn get(&self) -> Option<*mut c_void> {
+    pub(super) fn get(&self) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: the address is that of the function, and the creator has guaranteed its type.
+        self.address().map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
+    }
+
+    /// Returns the function's address, as [`Self::get`] returns the function.
+    #[inline(always)]
+    pub(super) fn address(&self) -> Option<*mut c_void> {
         let found = self.found.load(Ordering::Relaxed);
         if found.is_null() { self.find() } else { Some(found) }
     }

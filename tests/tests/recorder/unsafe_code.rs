@@ -16,7 +16,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "memtrack-cli/preload/src",
-        "ends heap lib mapped pages private_heap tls",
+        "ends heap lib mapped next_function pages private_heap tls",
         "the loader's list of functions, C's heap",
     ),
     (
