@@ -83,12 +83,15 @@ impl<T> Drop for Zeroed<T> {
 #[cfg(unix)]
 fn map(layout: Layout) -> Option<NonNull<u8>> {
     const MIN_PAGE_BYTES: usize = 4096;
-    if layout.align() > MIN_PAGE_BYTES {
-        return None;
-    }
+    if layout.align() > MIN_PAGE_BYTES { None } else { map_pages(layout.size()) }
+}
+
+/// Maps new pages of zeros at an address that the kernel chooses; `None` if none are available.
+#[cfg(unix)]
+pub(crate) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
     let (flags, protection) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: the call maps new pages at an address that the kernel chooses.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), protection, flags, -1, 0) };
+    // SAFETY: the call changes no memory that exists.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
 }
 

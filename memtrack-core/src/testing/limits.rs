@@ -1,11 +1,9 @@
-//! The limits on a test's memory, and running a test under them.
+//! The limits on a test's memory, and running a closure or future under them.
 
 use super::account::{FinishedTest, RunningTest, SecondRun};
-use super::body::{AsyncBody, Body};
-use super::verdict::{ExceededLimits, LimitCheck};
+use super::verdict::{Failure, LimitCheck};
 use memtrack_model::event::DeviceId;
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::Location;
 use std::thread;
 
 /// The limits for one device.
@@ -54,7 +52,7 @@ pub struct Limits {
     host: DeviceLimits,
     devices: DeviceLimits,
     pub(super) ignored: Vec<String>,
-    runs_once: bool,
+    pub(super) runs_once: bool,
 }
 
 impl Limits {
@@ -136,7 +134,7 @@ impl Limits {
             let _inside = running.scope().enter();
             test()
         };
-        self.check(running).fail();
+        self.check(running.finish(&LimitCheck { limits: &self }), None).fail();
         value
     }
 
@@ -152,128 +150,14 @@ impl Limits {
         async move {
             let running = RunningTest::begin(|| test_name(location), self.limits_host());
             let value = running.scope().future(test).await;
-            self.check(running).fail();
+            self.check(running.finish(&LimitCheck { limits: &self }), None).fail();
             value
         }
     }
 
-    /// Runs the test function `name`. If it has `failed`, the limits are not checked.
-    #[track_caller]
-    pub(crate) fn run_as<R>(
-        self,
-        name: &str,
-        mut body: impl Body<Output = R>,
-        failed: impl Fn(&R) -> bool,
-    ) -> R {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
-        let value = {
-            let _inside = running.scope().enter();
-            body.run()
-        };
-        if !failed(&value) {
-            let finished = running.finish(&LimitCheck { limits: &self });
-            let second = self.second_run(&finished, body, false, failed);
-            self.verdict(finished, second).fail();
-        }
-        value
-    }
-
-    /// Runs an async test function like [`Self::run_as`].
-    pub(crate) async fn run_async_as<R>(
-        self,
-        name: &str,
-        mut body: impl AsyncBody<Output = R>,
-        failed: impl Fn(&R) -> bool,
-    ) -> R {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
-        let value = running.scope().future(body.run()).await;
-        if !failed(&value) {
-            let finished = running.finish(&LimitCheck { limits: &self });
-            let second = self.second_run_async(&finished, body, false, failed).await;
-            self.verdict(finished, second).fail();
-        }
-        value
-    }
-
-    /// Runs a test that should panic. If it panics but has exceeded a limit, this function returns without panicking,
-    /// so that the test fails.
-    #[track_caller]
-    pub(crate) fn run_panicking(self, name: &str, mut body: impl Body<Output = ()>) {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
-        let result = {
-            let _inside = running.scope().enter();
-            catch_unwind(AssertUnwindSafe(|| body.run()))
-        };
-        let finished = running.finish(&LimitCheck { limits: &self });
-        let second = self.second_run(&finished, body, true, |()| false);
-        self.verdict(finished, second).fail_or_panic(result.err());
-    }
-
-    /// Runs an async test that should panic, like [`Self::run_panicking`].
-    pub(crate) async fn run_async_panicking(self, name: &str, mut body: impl AsyncBody<Output = ()>) {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
-        let result = catch_panic(running.scope().future(body.run())).await;
-        let finished = running.finish(&LimitCheck { limits: &self });
-        let second = self.second_run_async(&finished, body, true, |()| false).await;
-        self.verdict(finished, second).fail_or_panic(result.err());
-    }
-
-    fn check(&self, running: RunningTest) -> Failure {
-        let finished = running.finish(&LimitCheck { limits: self });
-        self.verdict(finished, None)
-    }
-
-    fn verdict(&self, finished: FinishedTest, second: Option<SecondRun>) -> Failure {
+    /// Checks a test that has ended against the limits.
+    pub(super) fn check(&self, finished: FinishedTest, second: Option<SecondRun>) -> Failure {
         Failure(finished.check(&LimitCheck { limits: self }, second))
-    }
-
-    /// Starts a second run if the first run left more memory than allowed, because only a second run can show whether that
-    /// memory leaks or was allocated once. Returns `None` if no second run is needed or possible.
-    fn begin_second_run(&self, finished: &FinishedTest, is_repeatable: bool) -> Option<RunningTest> {
-        let is_needed = is_repeatable && !self.runs_once && finished.leaks(&LimitCheck { limits: self });
-        if is_needed { finished.begin_second_run() } else { None }
-    }
-
-    fn second_run<B: Body>(
-        &self,
-        finished: &FinishedTest,
-        mut body: B,
-        should_panic: bool,
-        failed: impl FnOnce(&B::Output) -> bool,
-    ) -> Option<SecondRun> {
-        let running = self.begin_second_run(finished, B::IS_REPEATABLE)?;
-        let result = {
-            let _inside = running.scope().enter();
-            catch_unwind(AssertUnwindSafe(|| body.run()))
-        };
-        Some(self.end_second_run(running, &result, should_panic, failed))
-    }
-
-    async fn second_run_async<B: AsyncBody>(
-        &self,
-        finished: &FinishedTest,
-        mut body: B,
-        should_panic: bool,
-        failed: impl FnOnce(&B::Output) -> bool,
-    ) -> Option<SecondRun> {
-        let running = self.begin_second_run(finished, B::IS_REPEATABLE)?;
-        let result = catch_panic(running.scope().future(body.run())).await;
-        Some(self.end_second_run(running, &result, should_panic, failed))
-    }
-
-    fn end_second_run<R>(
-        &self,
-        running: RunningTest,
-        result: &thread::Result<R>,
-        should_panic: bool,
-        failed: impl FnOnce(&R) -> bool,
-    ) -> SecondRun {
-        match result {
-            Err(_) if !should_panic => SecondRun::EndedDifferently("panicked"),
-            Ok(_) if should_panic => SecondRun::EndedDifferently("did not panic"),
-            Ok(value) if failed(value) => SecondRun::EndedDifferently("returned an error"),
-            _ => SecondRun::Ended(running.finish(&LimitCheck { limits: self })),
-        }
     }
 
     /// Returns the limits that apply to a device.
@@ -281,43 +165,9 @@ impl Limits {
         if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
     }
 
-    fn limits_host(&self) -> bool {
+    /// Returns whether the host's heap is limited.
+    pub(super) fn limits_host(&self) -> bool {
         !self.for_device(DeviceId::HOST).is_none()
-    }
-}
-
-/// Runs a future to completion and drops it, catching any panic.
-async fn catch_panic<R>(future: impl Future<Output = R>) -> thread::Result<R> {
-    let mut future = Box::pin(future);
-    std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-        Ok(poll) => poll.map(Ok),
-        Err(panic) => std::task::Poll::Ready(Err(panic)),
-    })
-    .await
-}
-
-/// A test's failure, if the test exceeded its limits.
-struct Failure(Option<ExceededLimits>);
-
-impl Failure {
-    #[track_caller]
-    fn fail(self) {
-        if let Some(exceeded) = self.0 {
-            panic!("{exceeded}");
-        }
-    }
-
-    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case, prints the message
-    /// and returns, and libtest reports that the test did not panic.
-    fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
-        match (self.0, panic) {
-            (Some(exceeded), Some(_)) => {
-                eprintln!("{exceeded}\nThe test has panicked as it should. It fails because of its limits.");
-            }
-            (Some(exceeded), None) => eprintln!("{exceeded}"),
-            (None, Some(panic)) => resume_unwind(panic),
-            (None, None) => {}
-        }
     }
 }
 

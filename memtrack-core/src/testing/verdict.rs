@@ -5,9 +5,11 @@ use super::lines::{self, AllocatingLine, StackNames};
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Unattributed};
+use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
+use std::panic::resume_unwind;
 
 /// The maximum number of lines of code to list.
 const MAX_LINES: usize = 8;
@@ -42,6 +44,32 @@ pub(super) struct ExceededLimits(String);
 impl fmt::Display for ExceededLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// A test's failure, if the test exceeded its limits.
+pub(super) struct Failure(pub(super) Option<ExceededLimits>);
+
+impl Failure {
+    /// Panics with the message.
+    #[track_caller]
+    pub(super) fn fail(self) {
+        if let Some(exceeded) = self.0 {
+            panic!("{exceeded}");
+        }
+    }
+
+    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case, prints the message
+    /// and returns, and libtest reports that the test did not panic.
+    pub(super) fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
+        match (self.0, panic) {
+            (Some(exceeded), Some(_)) => {
+                eprintln!("{exceeded}\nThe test has panicked as it should. It fails because of its limits.");
+            }
+            (Some(exceeded), None) => eprintln!("{exceeded}"),
+            (None, Some(panic)) => resume_unwind(panic),
+            (None, None) => {}
+        }
     }
 }
 

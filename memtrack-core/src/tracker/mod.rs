@@ -17,13 +17,23 @@
 //! ```
 
 mod live;
-mod mark;
 #[cfg(feature = "record")]
 mod run;
 #[cfg(feature = "record")]
 mod series;
 
 pub use live::MemoryTracker;
-pub use mark::Mark;
 pub use memtrack_model::python_float::python_float_repr;
 pub use memtrack_tracker::*;
+
+/// A marker in one iteration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mark {
+    /// The name: `fw_start` or `fw_bw_boundary`.
+    pub name: &'static str,
+    /// The iteration, counted from 0. Each `fw_start` starts a new one.
+    pub iteration: u64,
+    /// The index of the next operator, counted from the tracker's first operator.
+    pub op_index: u64,
+}

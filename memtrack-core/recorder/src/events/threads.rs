@@ -298,7 +298,8 @@ pub(crate) fn add_shared_sums(content: *const u8, sums: &mut [Sums]) -> (ScopeId
 #[cfg(target_os = "linux")]
 mod wiped {
     use crate::events::ForkCell;
-    use std::ptr::{NonNull, null_mut};
+    use crate::zeroed::map_pages;
+    use std::ptr::NonNull;
     use std::sync::{Mutex, PoisonError};
 
     /// The size of a mapping, in bytes.
@@ -328,18 +329,11 @@ mod wiped {
     }
 
     fn map() -> Option<usize> {
-        // SAFETY: the calls map new memory, and request that copies of the process find zeros there. If the request fails
-        // (before Linux 4.14), only copies that call no fork handler are affected.
-        unsafe {
-            let (access, kind) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            let memory = libc::mmap(null_mut(), MAPPING_BYTES, access, kind, -1, 0);
-            if memory == libc::MAP_FAILED {
-                return None;
-            }
-            libc::madvise(memory, MAPPING_BYTES, libc::MADV_WIPEONFORK);
-            Some(memory.expose_provenance())
-        }
+        let memory = map_pages(MAPPING_BYTES)?.as_ptr();
+        // SAFETY: the call requests that copies of the process find zeros there. If it fails (before Linux 4.14), only
+        // copies that call no fork handler are affected.
+        unsafe { libc::madvise(memory.cast(), MAPPING_BYTES, libc::MADV_WIPEONFORK) };
+        Some(memory.expose_provenance())
     }
 }
 

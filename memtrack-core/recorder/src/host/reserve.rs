@@ -4,6 +4,8 @@
 //! served from the range until the threads have left memtrack. Blocks are never returned to the range. Until it is
 //! used, it takes up only address space.
 
+#[cfg(unix)]
+use crate::zeroed::map_pages;
 use crate::{internal_bytes, reentry, switch};
 use std::alloc::Layout;
 use std::ptr::null_mut;
@@ -23,18 +25,13 @@ pub(crate) fn prepare() {
     RAN_OUT.store(false, Ordering::Release);
     #[cfg(unix)]
     if START.load(Ordering::Acquire) == usize::MAX {
-        let (flags, protection) =
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: the call maps new pages at an address that the kernel chooses.
-        let start = unsafe { libc::mmap(null_mut(), RESERVE_BYTES, protection, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return;
-        }
-        match START.compare_exchange(usize::MAX, start.addr(), Ordering::AcqRel, Ordering::Relaxed) {
+        let Some(start) = map_pages(RESERVE_BYTES) else { return };
+        let address = start.as_ptr().expose_provenance();
+        match START.compare_exchange(usize::MAX, address, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => internal_bytes::add_inherited(RESERVE_BYTES),
             // SAFETY: the pages were mapped above, and their address was not published.
             Err(_) => unsafe {
-                libc::munmap(start, RESERVE_BYTES);
+                libc::munmap(start.as_ptr().cast(), RESERVE_BYTES);
             },
         }
     }
@@ -49,13 +46,9 @@ pub(crate) fn ran_out() -> bool {
 pub(crate) fn is_available(bytes: usize) -> bool {
     #[cfg(unix)]
     {
-        let (flags, protection) =
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: the calls map new pages and unmap them again without accessing them.
-        unsafe {
-            let start = libc::mmap(null_mut(), bytes.max(1), protection, flags, -1, 0);
-            start != libc::MAP_FAILED && libc::munmap(start, bytes.max(1)) == 0
-        }
+        let bytes = bytes.max(1);
+        // SAFETY: the pages were just mapped, and nothing refers to them.
+        map_pages(bytes).is_some_and(|start| unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0)
     }
     #[cfg(not(unix))]
     {
