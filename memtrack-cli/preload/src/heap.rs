@@ -4,6 +4,7 @@
 
 use crate::next_function::{NextFunction, next_functions};
 use memtrack_cuda::run::binary_of;
+use memtrack_recorder::errno;
 use memtrack_recorder::mapped::set_allocator_code;
 use memtrack_recorder::stack::modules::binary_at;
 use memtrack_run::heap;
@@ -206,11 +207,7 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
 #[inline(always)]
 fn record_free(block: Block) {
     // `free` must preserve `errno`.
-    // SAFETY: every thread has an `errno`.
-    let errno = unsafe { *libc::__errno_location() };
-    heap::will_be_freed(block, usable_size(block));
-    // SAFETY: every thread has an `errno`.
-    unsafe { *libc::__errno_location() = errno };
+    errno::preserving(|| heap::will_be_freed(block, usable_size(block)));
 }
 
 #[unsafe(no_mangle)]

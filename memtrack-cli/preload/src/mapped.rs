@@ -6,8 +6,7 @@
 
 use crate::heap::is_on;
 use crate::next_function::{NextFunction, next_functions};
-use memtrack_recorder::mapped;
-use memtrack_run::heap::preserving_errno;
+use memtrack_recorder::{errno, mapped};
 use std::ffi::{c_int, c_long, c_void};
 
 type Address = *mut c_void;
@@ -27,35 +26,24 @@ pub(super) fn prepare() {
     look_up_all();
 }
 
-/// Returns the value of `errno`.
-fn errno() -> c_int {
-    // SAFETY: every thread has an `errno`.
-    unsafe { *libc::__errno_location() }
-}
-
-fn set_errno(value: c_int) {
-    // SAFETY: every thread has an `errno`.
-    unsafe { *libc::__errno_location() = value };
-}
-
 /// Calls `record` with a closure that makes the program's call, which is `real`. That call finds the program's `errno`, and
 /// the program finds the `errno` that it left. Returns its result; -1 stands for an error.
 fn with_errno(
     real: impl FnOnce() -> u64,
     record: impl FnOnce(&mut dyn FnMut() -> Result<u64, i32>) -> Result<u64, i32>,
 ) -> u64 {
-    let before = errno();
+    let before = errno::get();
     let mut after = before;
     let mut real = Some(real);
     let mut call = || {
-        set_errno(before);
+        errno::set(before);
         // The recorder makes the call exactly once.
         let result = real.take().map_or(u64::MAX, |real| real());
-        after = errno();
+        after = errno::get();
         if result == u64::MAX { Err(after) } else { Ok(result) }
     };
     let result = record(&mut call);
-    set_errno(after);
+    errno::set(after);
     result.unwrap_or(u64::MAX)
 }
 
@@ -143,7 +131,7 @@ unsafe extern "C" fn memtrack_heap_mprotect(address: Address, bytes: usize, prot
     // SAFETY: the caller's arguments, for the function of that name or the system call.
     let result = unsafe { MPROTECT.get().unwrap_or(__wrap_mprotect)(address, bytes, protection) };
     if result == 0 && is_on() {
-        preserving_errno(|| mapped::protected(address.addr() as u64, bytes as u64, protection));
+        errno::preserving(|| mapped::protected(address.addr() as u64, bytes as u64, protection));
     }
     result
 }
@@ -153,7 +141,7 @@ unsafe extern "C" fn memtrack_heap_madvise(address: Address, bytes: usize, advic
     // SAFETY: the caller's arguments, for the function of that name or the system call.
     let result = unsafe { MADVISE.get().unwrap_or(__wrap_madvise)(address, bytes, advice) };
     if result == 0 && is_on() {
-        preserving_errno(|| mapped::advised(address.addr() as u64, bytes as u64, advice));
+        errno::preserving(|| mapped::advised(address.addr() as u64, bytes as u64, advice));
     }
     result
 }
@@ -161,14 +149,14 @@ unsafe extern "C" fn memtrack_heap_madvise(address: Address, bytes: usize, advic
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_sbrk(change: isize) -> Address {
     let Some(real) = SBRK.get() else {
-        set_errno(libc::ENOMEM);
+        errno::set(libc::ENOMEM);
         return libc::MAP_FAILED;
     };
     // SAFETY: the function of that name, and the caller's argument.
     let before = unsafe { real(change) };
     if change != 0 && before != libc::MAP_FAILED && is_on() {
         let old = before.addr() as u64;
-        preserving_errno(|| mapped::moved_break(old, old.wrapping_add_signed(change as i64)));
+        errno::preserving(|| mapped::moved_break(old, old.wrapping_add_signed(change as i64)));
     }
     before
 }
@@ -176,7 +164,7 @@ unsafe extern "C" fn memtrack_heap_sbrk(change: isize) -> Address {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_brk(new: Address) -> c_int {
     let Some(real) = BRK.get() else {
-        set_errno(libc::ENOMEM);
+        errno::set(libc::ENOMEM);
         return -1;
     };
     // SAFETY: `sbrk(0)` only returns the present end of the data segment; `brk` gets the caller's argument.
@@ -185,7 +173,7 @@ unsafe extern "C" fn memtrack_heap_brk(new: Address) -> c_int {
         (old, real(new))
     };
     if result == 0 && old != libc::MAP_FAILED && is_on() {
-        preserving_errno(|| mapped::moved_break(old.addr() as u64, new.addr() as u64));
+        errno::preserving(|| mapped::moved_break(old.addr() as u64, new.addr() as u64));
     }
     result
 }

@@ -7,6 +7,17 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// Returns the function at an address.
+///
+/// # Safety
+/// `F` must be the type of a pointer to it.
+#[inline(always)]
+pub(super) unsafe fn function_at<F: Copy>(address: *mut c_void) -> F {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the sizes are equal, and the caller guarantees the type.
+    unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) }
+}
+
 /// A function of the next library in the loader's search order, of the type `F`.
 pub(super) struct NextFunction<F> {
     name: &'static CStr,
@@ -46,9 +57,8 @@ impl<F: Copy> NextFunction<F> {
     /// up a function, because the C library may allocate memory for the lookup.
     #[inline(always)]
     pub(super) fn get(&self) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the address is that of the function, and the creator has guaranteed its type.
-        self.address().map(|found| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
+        self.address().map(|found| unsafe { function_at(found) })
     }
 
     /// Returns the function's address, as [`Self::get`] returns the function.

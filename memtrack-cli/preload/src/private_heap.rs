@@ -4,6 +4,7 @@
 
 use super::pages::Pages;
 use dlmalloc::Dlmalloc;
+use memtrack_recorder::errno;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::null;
@@ -93,12 +94,10 @@ impl Lock {
 
     fn futex(&self, operation: i32, value: u32) {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word is in a static; every thread has an `errno`, which is preserved.
-        unsafe {
-            let errno = *libc::__errno_location();
+        // SAFETY: the word is in a static.
+        errno::preserving(|| unsafe {
             libc::syscall(libc::SYS_futex, self.0.as_ptr(), operation, value, null::<libc::timespec>());
-            *libc::__errno_location() = errno;
-        }
+        });
     }
 }
 

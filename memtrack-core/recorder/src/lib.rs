@@ -18,7 +18,7 @@
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
-//! - `guarded_file`, `message`, `signals`, `environment`: files, messages and signals in a program that does
+//! - `guarded_file`, `message`, `signals`, `errno`, `environment`: files, messages and signals in a program that does
 //!   not know about memtrack.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
@@ -41,6 +41,9 @@ pub mod bench_internals;
 mod clock;
 #[cfg(feature = "record")]
 pub mod environment;
+#[cfg(all(feature = "record", target_os = "linux"))]
+#[doc(hidden)]
+pub mod errno;
 #[cfg(feature = "record")]
 pub mod events;
 #[cfg(feature = "record")]

@@ -3,6 +3,7 @@
 //! memory.
 
 use crate::MEMORY;
+use memtrack_recorder::errno;
 use memtrack_recorder::shared_memory::count_unrecorded_program;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -54,9 +55,8 @@ pub type Environment = Option<*const *const c_char>;
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
 pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment, has_no_room: bool) {
-    // SAFETY: the caller guarantees the arguments. Every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
+    // SAFETY: the caller guarantees the arguments.
+    errno::preserving(|| unsafe {
         let mut room = [0; MAX_PATH_BYTES];
         let path = match program {
             Started::Path(path) => path,
@@ -70,8 +70,7 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
                 count_unrecorded_program(false);
             }
         }
-        *libc::__errno_location() = errno;
-    }
+    });
 }
 
 /// The size of the buffer for a path; longer paths are not checked.

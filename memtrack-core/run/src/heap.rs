@@ -1,8 +1,7 @@
 //! C's heap as a source of events, for the preload library of `memtrack run --host`. Sizes are the usable sizes that
 //! the allocator reports, because `free` receives no size. This way, the sums of allocations and frees agree.
-#![allow(unsafe_code)]
 
-use memtrack_recorder::{allocator, internal_bytes, switch};
+use memtrack_recorder::{allocator, errno, switch};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,17 +35,7 @@ pub fn allocated(block: *mut c_void, size_bytes: usize) {
 /// Reports that the heap refused a request. `errno` is preserved.
 #[cold]
 fn report_refused(size_bytes: usize) {
-    preserving_errno(|| allocator::report_refusal(size_bytes));
-}
-
-/// Calls `act` and restores `errno`.
-pub fn preserving_errno<R>(act: impl FnOnce() -> R) -> R {
-    // SAFETY: every thread has an `errno`.
-    let errno = unsafe { *libc::__errno_location() };
-    let result = act();
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
-    result
+    errno::preserving(|| allocator::report_refusal(size_bytes));
 }
 
 /// Calls `act` without recording its allocations.
@@ -79,38 +68,16 @@ pub fn reallocated(
     new
 }
 
-/// Counts an allocated block of an allocator that takes its memory from elsewhere than `malloc`, and knows the sizes of its
-/// blocks. Returns whether it was counted; otherwise, [`record_object`] must be called.
-#[inline(always)]
-pub fn count_object(size_bytes: usize) -> bool {
-    allocator::count_alloc(size_bytes)
-}
-
-/// Records an allocated block that was not only counted. `errno` is preserved.
+/// Records an allocated block that was not only counted ([`allocator::count_alloc`]), of an allocator that takes its memory
+/// from elsewhere than `malloc`, and knows the sizes of its blocks. `errno` is preserved.
 #[inline(never)]
 pub fn record_object(block: *mut c_void, size_bytes: usize) {
-    preserving_errno(|| allocator::after_alloc(block.cast(), size_bytes));
+    errno::preserving(|| allocator::after_alloc(block.cast(), size_bytes));
 }
 
-/// Counts the free of a block of [`count_object`], which was only counted. Returns whether it was counted; otherwise,
-/// [`record_object_free`] must be called.
-#[inline(always)]
-pub fn count_object_free(size_bytes: usize) -> bool {
-    allocator::count_untracked_free(size_bytes)
-}
-
-/// Records that a block that was not only counted is about to be freed. `errno` is preserved.
+/// Records that a block that was not only counted ([`allocator::count_untracked_free`]) is about to be freed. `errno` is
+/// preserved.
 #[inline(never)]
 pub fn record_object_free(block: *mut c_void, size_bytes: usize) {
-    preserving_errno(|| allocator::before_free(block.cast(), size_bytes));
-}
-
-/// Adds bytes that memtrack takes for the program's blocks, which a forked child inherits.
-pub fn add_internal(bytes: usize) {
-    internal_bytes::add_inherited(bytes);
-}
-
-/// Subtracts bytes of [`add_internal`].
-pub fn subtract_internal(bytes: usize) {
-    internal_bytes::subtract_inherited(bytes);
+    errno::preserving(|| allocator::before_free(block.cast(), size_bytes));
 }

@@ -42,11 +42,15 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     ("memtrack-core/cuda/src", "run", "system calls"),
     ("memtrack-core/report/src", "terminal", "system calls"),
-    ("memtrack-core/run/src", "census heap lib limits", "C strings, exit handlers, system calls"),
+    ("memtrack-core/run/src", "census lib limits", "C strings, exit handlers, system calls"),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
     ("memtrack-core/recorder/src/allocator", "mod", "`GlobalAlloc`"),
-    ("memtrack-core/recorder/src", "clock environment", "the processor's counter, the auxiliary vector"),
+    (
+        "memtrack-core/recorder/src",
+        "clock environment errno",
+        "the processor's counter, the auxiliary vector, `errno`",
+    ),
     ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (

@@ -16,7 +16,7 @@ mod sizes;
 
 use crate::heap::is_on;
 use find::{Found, find};
-use memtrack_recorder::mapped;
+use memtrack_recorder::{errno, mapped};
 use memtrack_run::heap;
 use sizes::{PAGE_BYTES, usable, usable_aligned};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -133,7 +133,7 @@ unsafe extern "C" fn allocated(
         sizes::insert(block.addr(), size);
     }
     if is_on() {
-        heap::preserving_errno(|| heap::allocated(block, size));
+        errno::preserving(|| heap::allocated(block, size));
     }
 }
 
@@ -141,7 +141,7 @@ unsafe extern "C" fn will_be_freed(_: *mut c_void, _: c_int, block: Block, _: *c
     if is_on()
         && let Some(size) = sizes::size_of(block.addr())
     {
-        heap::preserving_errno(|| heap::will_be_freed(block, size));
+        errno::preserving(|| heap::will_be_freed(block, size));
     }
 }
 
@@ -157,7 +157,7 @@ unsafe extern "C" fn expanded(
 ) {
     sizes::insert(block.addr(), new_bytes);
     if is_on() && old_bytes != new_bytes {
-        heap::preserving_errno(|| {
+        errno::preserving(|| {
             heap::reallocated(block, old_bytes, || (block, new_bytes));
         });
     }

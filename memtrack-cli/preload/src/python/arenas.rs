@@ -7,6 +7,7 @@
 use super::domains::Allocator;
 use super::interpreter::Interpreter;
 use super::sizes;
+use memtrack_recorder::{errno, internal_bytes};
 use memtrack_run::heap;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
@@ -43,8 +44,8 @@ unsafe extern "C" fn alloc(context: *mut c_void, bytes: usize) -> *mut c_void {
     heap::unrecorded(|| {
         let arena = allocate();
         if !arena.is_null() {
-            heap::preserving_errno(|| {
-                heap::add_internal(sizes::add_arena(arena.addr(), bytes));
+            errno::preserving(|| {
+                internal_bytes::add_inherited(sizes::add_arena(arena.addr(), bytes));
                 replace_allocators(interpreter);
             });
         }
@@ -60,14 +61,14 @@ unsafe extern "C" fn free(context: *mut c_void, arena: *mut c_void, bytes: usize
     if bytes < MIN_ARENA_BYTES {
         return release();
     }
-    heap::preserving_errno(|| {
+    errno::preserving(|| {
         let freed = |address, size| {
             if heap::is_on() {
                 heap::record_object_free(std::ptr::without_provenance_mut(address), size);
             }
         };
         let removed = sizes::remove_arena(arena.addr(), bytes, freed);
-        heap::subtract_internal(removed);
+        internal_bytes::subtract_inherited(removed);
     });
     heap::unrecorded(release);
 }

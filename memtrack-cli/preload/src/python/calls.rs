@@ -16,12 +16,12 @@
 //! allocate, and slow all functions.
 
 use super::interpreter::Interpreter;
-use memtrack_recorder::environment;
+use crate::next_function::function_at;
 use memtrack_recorder::python::functions::{Arguments, Call, Functions, WantedFunctions};
 use memtrack_recorder::recorder::mark;
+use memtrack_recorder::{environment, errno};
 use memtrack_run::heap;
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -76,47 +76,28 @@ impl Api {
     /// Returns the functions that `look_up` finds; `None` if there is no CPython, or an unknown one.
     pub(super) fn find(look_up: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
         let find = |name: &CStr| Some(look_up(name)).filter(|found| !found.is_null());
-        let function = |name: &CStr| find(name).map(|found| found as *const ());
-        // SAFETY: CPython's functions of these names have these signatures.
+        // SAFETY: CPython's functions of these names have the signatures of the fields.
         unsafe {
             let watching = || {
                 Some(Watching {
-                    add: transmute::<*const (), unsafe extern "C" fn(Watcher) -> c_int>(function(
-                        c"PyFunction_AddWatcher",
-                    )?),
-                    set: transmute::<*const (), unsafe extern "C" fn(Object, Vectorcall)>(function(
-                        c"PyFunction_SetVectorcall",
-                    )?),
-                    take_error: transmute::<*const (), unsafe extern "C" fn() -> Object>(function(
-                        c"PyErr_GetRaisedException",
-                    )?),
-                    set_error: transmute::<*const (), unsafe extern "C" fn(Object)>(function(
-                        c"PyErr_SetRaisedException",
-                    )?),
+                    add: function_at(find(c"PyFunction_AddWatcher")?),
+                    set: function_at(find(c"PyFunction_SetVectorcall")?),
+                    take_error: function_at(find(c"PyErr_GetRaisedException")?),
+                    set_error: function_at(find(c"PyErr_SetRaisedException")?),
                 })
             };
             let evaluating = || {
                 Some(Evaluating {
-                    get: transmute::<*const (), unsafe extern "C" fn(*mut c_void) -> *mut c_void>(function(
-                        c"_PyInterpreterState_GetEvalFrameFunc",
-                    )?),
-                    set: transmute::<*const (), unsafe extern "C" fn(*mut c_void, Evaluator)>(function(
-                        c"_PyInterpreterState_SetEvalFrameFunc",
-                    )?),
+                    get: function_at(find(c"_PyInterpreterState_GetEvalFrameFunc")?),
+                    set: function_at(find(c"_PyInterpreterState_SetEvalFrameFunc")?),
                 })
             };
-            let state =
-                |name| Some(transmute::<*const (), unsafe extern "C" fn() -> *mut c_void>(function(name)?));
+            let interpreter = find(c"PyInterpreterState_Get").or_else(|| find(c"_PyInterpreterState_Get"))?;
             Some(Self {
-                is_initialized: transmute::<*const (), unsafe extern "C" fn() -> c_int>(function(
-                    c"Py_IsInitialized",
-                )?),
-                at_exit: transmute::<*const (), unsafe extern "C" fn(extern "C" fn()) -> c_int>(function(
-                    c"Py_AtExit",
-                )?),
-                interpreter: state(c"PyInterpreterState_Get")
-                    .or_else(|| state(c"_PyInterpreterState_Get"))?,
-                main_interpreter: state(c"PyInterpreterState_Main")?,
+                is_initialized: function_at(find(c"Py_IsInitialized")?),
+                at_exit: function_at(find(c"Py_AtExit")?),
+                interpreter: function_at(interpreter),
+                main_interpreter: function_at(find(c"PyInterpreterState_Main")?),
                 text_type: find(c"PyUnicode_Type")?.addr() as u64,
                 evaluator: find(c"_PyEval_EvalFrameDefault")?,
                 watching: watching(),
@@ -177,7 +158,7 @@ pub(super) fn expect(interpreter: &'static Interpreter) {
 #[inline(always)]
 pub(super) fn set_if_due() {
     if STAGE.load(Ordering::Relaxed) == WAITING {
-        heap::preserving_errno(|| heap::unrecorded(set));
+        errno::preserving(|| heap::unrecorded(set));
     }
 }
 
@@ -245,7 +226,7 @@ unsafe extern "C" fn note_function(event: c_int, function: Object, _new_value: O
     // SAFETY: CPython passes a function object that exists, and the thread holds the GIL.
     unsafe {
         if let Some(code) = hooks.functions.code_of_function(hooks.wanted, function.addr() as u64)
-            && heap::preserving_errno(|| {
+            && errno::preserving(|| {
                 heap::unrecorded(|| hooks.functions.wanted(hooks.wanted, code).next().is_some())
             })
         {
@@ -286,7 +267,7 @@ unsafe extern "C" fn vectorcall(
     note_call(function, arguments, count, keywords);
     // SAFETY: the original was stored before this function was set. It is called as CPython would call it.
     unsafe {
-        let original = transmute::<*mut c_void, Vectorcall>(ORIGINAL.load(Ordering::Acquire));
+        let original = function_at::<Vectorcall>(ORIGINAL.load(Ordering::Acquire));
         original(function, arguments, count, keywords)
     }
 }
@@ -340,7 +321,7 @@ unsafe extern "C" fn evaluate(state: *mut c_void, frame: Object, is_throwing: c_
     note_frame(frame, is_throwing);
     // SAFETY: as in `vectorcall`.
     unsafe {
-        let original = transmute::<*mut c_void, Evaluator>(ORIGINAL.load(Ordering::Acquire));
+        let original = function_at::<Evaluator>(ORIGINAL.load(Ordering::Acquire));
         original(state, frame, is_throwing)
     }
 }
@@ -350,7 +331,7 @@ unsafe extern "C" fn evaluate_in_3_8(frame: Object, is_throwing: c_int) -> Objec
     note_frame(frame, is_throwing);
     // SAFETY: as in `vectorcall`.
     unsafe {
-        let original = transmute::<*mut c_void, EvaluatorOf3_8>(ORIGINAL.load(Ordering::Acquire));
+        let original = function_at::<EvaluatorOf3_8>(ORIGINAL.load(Ordering::Acquire));
         original(frame, is_throwing)
     }
 }
@@ -374,7 +355,7 @@ fn note_frame(frame: Object, is_throwing: c_int) {
 /// The code object and the arguments must exist during the call.
 #[inline(never)]
 unsafe fn set_marks(hooks: &Hooks, code: u64, arguments: impl Fn() -> Arguments) {
-    heap::preserving_errno(|| {
+    errno::preserving(|| {
         // SAFETY: the caller guarantees that the code object exists.
         let mut functions = unsafe { hooks.functions.wanted(hooks.wanted, code) };
         // The mark itself cannot be set where nothing is recorded.

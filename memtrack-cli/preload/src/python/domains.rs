@@ -7,6 +7,7 @@
 
 use super::calls;
 use super::sizes::{self, Inserted, Removed};
+use memtrack_recorder::allocator;
 use memtrack_run::heap;
 use std::ffi::c_void;
 
@@ -51,7 +52,7 @@ fn record(block: Block, size: usize) -> Block {
     }
     match sizes::insert(block.addr(), size) {
         Inserted::Elsewhere => block,
-        Inserted::New if heap::count_object(size) => block,
+        Inserted::New if allocator::count_alloc(size) => block,
         Inserted::New => record_uncounted(block, size),
         Inserted::Replaced(older) => {
             heap::record_object_free(block, older);
@@ -74,7 +75,7 @@ fn record_uncounted(block: Block, size: usize) -> Block {
 #[inline(always)]
 fn record_free(block: Block) -> Option<usize> {
     let Removed { size, is_tracked } = sizes::remove(block.addr())?;
-    if heap::is_on() && (is_tracked || !heap::count_object_free(size)) {
+    if heap::is_on() && (is_tracked || !allocator::count_untracked_free(size)) {
         heap::record_object_free(block, size);
     }
     Some(size)

@@ -11,9 +11,10 @@
 use super::arenas::{ArenaAllocator, Domain};
 use super::calls;
 use super::domains::Allocator;
+use crate::next_function::function_at;
 use memtrack_cuda::run;
-use memtrack_recorder::environment;
 use memtrack_recorder::events::closed_libraries;
+use memtrack_recorder::{environment, errno};
 use memtrack_run::heap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
@@ -60,22 +61,13 @@ impl Functions {
         let set_arenas = find(c"PyObject_SetArenaAllocator")?;
         // New in 3.8.
         find(c"Py_InitializeFromConfig")?;
-        let (get_arenas, get_allocator, set_allocator) = (
-            find(c"PyObject_GetArenaAllocator")?,
-            find(c"PyMem_GetAllocator")?,
-            find(c"PyMem_SetAllocator")?,
-        );
-        // SAFETY: CPython's functions of these names have these signatures.
+        // SAFETY: CPython's functions of these names have the signatures of the fields.
         unsafe {
             Some(Self {
-                get_allocator: transmute::<*mut c_void, unsafe extern "C" fn(c_int, *mut Allocator)>(
-                    get_allocator,
-                ),
-                set_allocator: transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const Allocator)>(
-                    set_allocator,
-                ),
-                get_arenas: transmute::<*mut c_void, unsafe extern "C" fn(*mut ArenaAllocator)>(get_arenas),
-                set_arenas: transmute::<*mut c_void, unsafe extern "C" fn(*const ArenaAllocator)>(set_arenas),
+                get_allocator: function_at(find(c"PyMem_GetAllocator")?),
+                set_allocator: function_at(find(c"PyMem_SetAllocator")?),
+                get_arenas: function_at(find(c"PyObject_GetArenaAllocator")?),
+                set_arenas: function_at(set_arenas),
                 calls: calls::Api::find(&look_up),
             })
         }
@@ -192,7 +184,7 @@ fn note_lookup(handle: *mut c_void, name: &CStr) {
     let searched = &SEARCHED[handle.addr() / 1024 % SEARCHED.len()];
     let is_searched = searched.swap(handle, Ordering::Relaxed) == handle;
     if (is_of_python || !is_searched) && crate::tls::is_set_up() && heap::is_on() {
-        heap::preserving_errno(|| heap::unrecorded(|| search(handle)));
+        errno::preserving(|| heap::unrecorded(|| search(handle)));
     }
 }
 

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use super::binaries;
-use crate::{reentry, switch};
+use crate::{errno, reentry, switch};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -54,12 +54,7 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     drop(suspended);
     if switch::is_on(switch::EVENTS) && !reentry::is_inside() {
         let _inside = reentry::enter();
-        // Preserve the C library's `errno` for the caller.
-        // SAFETY: every thread has an `errno`.
-        let errno = unsafe { *libc::__errno_location() };
-        binaries::process_unloaded();
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = errno };
+        errno::preserving(binaries::process_unloaded);
     }
     result
 }

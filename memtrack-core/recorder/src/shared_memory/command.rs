@@ -1,6 +1,7 @@
 //! A program's information about the command: whether process ids mean the same in both, and whether the collector is
 //! still running.
 
+use crate::errno;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,14 +13,12 @@ pub(super) const UNKNOWN: u64 = 0;
 
 /// Returns the number of this process's PID namespace, or [`UNKNOWN`]. `errno` is preserved.
 pub(super) fn pid_namespace() -> u64 {
-    // SAFETY: the path is a C string, and zeros are valid for the local variable; every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
+    // SAFETY: the path is a C string, and zeros are valid for the local variable.
+    errno::preserving(|| unsafe {
         let mut data: libc::stat = std::mem::zeroed();
         let is_known = libc::stat(c"/proc/self/ns/pid".as_ptr(), &mut data) == 0;
-        *libc::__errno_location() = errno;
         if is_known { data.st_ino } else { UNKNOWN }
-    }
+    })
 }
 
 /// Returns whether this process is in a PID namespace other than the command's. Namespaces nest, so this is also true of
@@ -47,16 +46,12 @@ pub(super) fn is_running(pid: u32) -> bool {
         unsafe { libc::process_vm_readv(pid as libc::pid_t, &raw const to, 1, &raw const from, 1, 0) }
     };
     let own = 1_u8;
-    // SAFETY: every thread has an `errno`.
-    unsafe {
-        let errno = *libc::__errno_location();
+    errno::preserving(|| {
         let is_allowed = read(std::process::id(), &raw const own) == 1;
         // No memory is mapped at null. A process that has ended has no memory at all, which the kernel notices before it
         // checks the rights.
-        let runs = is_allowed && read(pid, null_mut()) < 0 && *libc::__errno_location() != libc::ESRCH;
-        *libc::__errno_location() = errno;
-        runs
-    }
+        is_allowed && read(pid, null_mut()) < 0 && errno::get() != libc::ESRCH
+    })
 }
 
 /// Detects that the command has ended without closing the region: pages are no longer freed, and the command's heartbeat
