@@ -14,7 +14,7 @@ use memtrack_model::snapshot::{
     ReadingMoment, Sampling, Scope, ScopeSum, ScopeSums, Snapshot, Thread,
 };
 use memtrack_recorder::recorder::{Sums, device_of, meta_of_process, statistics_of, ticks};
-use memtrack_recorder::shared_memory::log::ReadRecord;
+use memtrack_recorder::shared_memory::log::Record;
 use memtrack_recorder::shared_memory::{Counter, EventPage, LogState, ProcessView, Region};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -273,15 +273,15 @@ impl Process {
         self.row.held_bytes = self.row.held_bytes.max(self.held_bytes.max(0) as u64);
     }
 
-    fn add(&mut self, record: ReadRecord) {
+    fn add(&mut self, record: Record<'static>) {
         match record {
-            ReadRecord::Stack(id, addresses) => {
+            Record::Stack(id, addresses) => {
                 let addresses = self.python.place(addresses);
                 self.jit.add_stack(&addresses);
                 self.rows.stacks.push((id, addresses));
             }
-            ReadRecord::Thread(id, thread) => self.rows.threads.push((id, thread)),
-            ReadRecord::Module(module) => {
+            Record::Thread(id, thread) => self.rows.threads.push((id, thread)),
+            Record::Module(module) => {
                 // The program is the first binary.
                 if self.program.is_empty() {
                     self.program.clone_from(&module.path);
@@ -293,7 +293,7 @@ impl Process {
                     self.rows.modules.push(module);
                 }
             }
-            ReadRecord::Python(start, end) => {
+            Record::Python(start, end) => {
                 // The binary was reported before the first stack through it.
                 let mut modules = self
                     .modules
@@ -302,24 +302,27 @@ impl Process {
                 let binary = modules.find(|(_, code, _)| code.contains(&start));
                 self.python = Python::new(start..end, binary);
             }
-            ReadRecord::PythonLocation(number, line, file, function) => {
+            Record::PythonLocation(number, line, file, function) => {
                 self.has_lines_of_python = true;
-                add_name(&mut self.rows.names, number, line, file, function);
+                add_name(&mut self.rows.names, number, line, file.into_owned(), function.into_owned());
             }
-            ReadRecord::PythonRefused(reason) => self.python_refusal = Some(reason),
-            ReadRecord::CommandLine(arguments) => self.row.arguments = arguments,
-            ReadRecord::Driver(reading) => {
+            Record::PythonRefused(reason) => self.python_refusal = Some(reason.into_owned()),
+            Record::CommandLine(arguments) => {
+                self.row.arguments = arguments.split('\0').map(str::to_owned).collect();
+            }
+            Record::Driver(reading) => {
                 self.driver.insert((reading.device, reading.moment), reading);
                 self.has_new_reading = true;
             }
-            ReadRecord::Message(text) => self.messages.push(text),
-            ReadRecord::Scope(id, scope) => self.rows.scopes.push((id, scope)),
-            ReadRecord::Mark(ticks, thread, name) => {
+            Record::Message(text) => self.messages.push(text.into_owned()),
+            Record::Scope(id, scope) => self.rows.scopes.push((id, scope)),
+            Record::Mark(ticks, thread, name) => {
                 self.note_mark(&name);
                 self.rows.marks.push(ticks, thread, &name);
             }
-            ReadRecord::Bypass(owner) => self.bypass = Some(owner),
-            ReadRecord::OutOfMemory(oom, ticks, scope) => {
+            Record::Bypass(owner) => self.bypass = Some(owner.into_owned()),
+            Record::OutOfMemory(oom, ticks, scope) => {
+                let scope = scope.into_owned();
                 self.new_failed.push(FailedRequest { process: None, oom, ticks, scope });
             }
         }

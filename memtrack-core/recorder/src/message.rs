@@ -88,7 +88,7 @@ pub fn print_as(name: &str, message: impl fmt::Display) {
     if crate::shared_memory::is_connected() {
         // The command prints the message, so that the program prints none of memtrack's messages.
         let text = message.to_string();
-        return crate::shared_memory::append(&crate::shared_memory::log::Record::Message(&text));
+        return crate::shared_memory::append(&crate::shared_memory::log::Record::Message(text.into()));
     }
     write_to_stderr(format!("{name}: {message}\n").as_bytes());
 }

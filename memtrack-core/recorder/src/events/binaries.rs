@@ -48,7 +48,7 @@ pub(super) fn known_or_loaded() -> Vec<Module> {
 #[cfg(target_os = "linux")]
 pub(super) fn log_all() {
     for module in known_or_loaded() {
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(&module));
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(module));
     }
 }
 

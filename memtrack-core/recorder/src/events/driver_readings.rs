@@ -152,7 +152,7 @@ impl Readings {
         }
         drop(stored);
         #[cfg(target_os = "linux")]
-        new.iter().for_each(|reading| {
+        new.into_iter().for_each(|reading| {
             crate::shared_memory::append(&crate::shared_memory::log::Record::Driver(reading));
         });
     }

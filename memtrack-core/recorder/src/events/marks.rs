@@ -76,7 +76,11 @@ pub(crate) fn mark_now(name: &str) {
         let ticks = inside.thread.stamp();
         let row = LoggedMark { ticks, thread: inside.thread.thread_id(), name };
         #[cfg(target_os = "linux")]
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Mark(ticks, row.thread, name));
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Mark(
+            ticks,
+            row.thread,
+            name.into(),
+        ));
         lock_log().push(row);
     });
 }

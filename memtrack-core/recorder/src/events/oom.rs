@@ -126,7 +126,7 @@ fn log(oom: &OutOfMemory) {
     if is_connected() {
         let _inside = reentry::enter();
         let scope = report_hook::scope_text();
-        append(&Record::OutOfMemory(oom, crate::clock::ticks(), &scope));
+        append(&Record::OutOfMemory(*oom, crate::clock::ticks(), scope.into()));
     }
 }
 

@@ -100,7 +100,7 @@ pub(super) fn register_this_thread() -> ThreadId {
     #[cfg(target_os = "linux")]
     if crate::shared_memory::is_connected() {
         let thread = Thread { name: row.name(), os_id: row.os_id };
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Thread(id, &thread));
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Thread(id, thread));
     }
     id
 }

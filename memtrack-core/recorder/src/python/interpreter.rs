@@ -199,7 +199,7 @@ fn note_main_thread() {
 pub(super) fn refuse(reason: &str) {
     ACTIVE.store(std::ptr::null_mut(), Ordering::Release);
     if !IS_REFUSED.swap(true, Ordering::Relaxed) {
-        append(&Record::PythonRefused(reason));
+        append(&Record::PythonRefused(reason.into()));
     }
 }
 

@@ -90,7 +90,8 @@ impl Locations {
         const STATE: FixedState = FixedState::with_seed(0x7079_7468_6f6e_2121);
         let hash = STATE.hash_one((&found.file, &found.function, found.line));
         let number = self.number_of(hash, |number| {
-            let record = Record::PythonLocation(number, found.line, &found.file, &found.function);
+            let record =
+                Record::PythonLocation(number, found.line, (&found.file).into(), (&found.function).into());
             arena().is_some_and(|arena| arena.append(&record))
         });
         match number {

@@ -143,7 +143,7 @@ impl ScopeNode {
         #[cfg(target_os = "linux")]
         if crate::shared_memory::is_connected() {
             let _inside = reentry::enter();
-            crate::shared_memory::append(&crate::shared_memory::log::Record::Scope(self.id, &self.row()));
+            crate::shared_memory::append(&crate::shared_memory::log::Record::Scope(self.id, self.row()));
         }
     }
 

@@ -97,7 +97,7 @@ pub fn has_arena() -> bool {
 /// Reports to the command that driver calls will bypass the hook, because the binary with this name exports its own
 /// `dlsym`.
 pub fn note_bypass(owner: &str) {
-    append(&Record::Bypass(owner));
+    append(&Record::Bypass(owner.into()));
 }
 
 /// Reports to the command that the process has loaded the driver, after [`note_bypass`]. May be called in a signal handler.
@@ -391,7 +391,7 @@ impl Arena {
         let with_head = log::HEAD_BYTES + bytes.len();
         loop {
             if let Some(mut log) = self.try_lock_log(with_head) {
-                log.append(record.kind(), &[&bytes]);
+                log.append(record.number(), &[&bytes]);
                 return true;
             }
             if !self.make_room(with_head) {
@@ -491,13 +491,13 @@ pub(crate) struct LockedLog {
 impl LockedLog {
     /// Appends a stack, whose outermost frame comes first.
     pub(crate) fn append_stack(&mut self, id: StackId, outermost_first: &[u64]) {
-        self.append(log::RecordKind::Stack, &log::stack_pieces(&id.0.to_ne_bytes(), outermost_first));
+        self.append(log::STACK, &log::stack_pieces(&id.0.to_ne_bytes(), outermost_first));
     }
 
     /// Appends a record whose content is these pieces.
-    fn append(&mut self, kind: log::RecordKind, pieces: &[&[u8]]) {
+    fn append(&mut self, number: u32, pieces: &[&[u8]]) {
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        self.log.append(&log::head(kind, bytes));
+        self.log.append(&log::head(number, bytes));
         pieces.iter().for_each(|piece| self.log.append(piece));
     }
 }

@@ -32,6 +32,6 @@ pub(super) fn keep() {
 pub(crate) fn log_command_line() {
     // This never waits, even in a forked child, because the command line was set before the fork.
     if let Some(text) = COMMAND_LINE.get() {
-        append(&Record::CommandLine(text));
+        append(&Record::CommandLine(text.into()));
     }
 }

@@ -1,11 +1,12 @@
 //! The records in the log of a process: everything that events refer to by number, and what the process reports about
-//! itself. A record is a head (its kind and the length of its content) and its content, in native byte order.
+//! itself. A record is a head (its number and the length of its content) and its content, in native byte order.
 
 use super::layout::PAGE_CONTENT_BYTES;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{DriverReading, Module, ReadingMoment, Scope, ScopeKind, Thread};
 use memtrack_model::text::cut;
+use std::borrow::Cow;
 
 /// The size of a record's head, in bytes.
 pub(super) const HEAD_BYTES: usize = 8;
@@ -13,121 +14,80 @@ pub(super) const HEAD_BYTES: usize = 8;
 /// text.
 const MAX_TEXT_BYTES: usize = 1600;
 
-/// The kind of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum RecordKind {
-    /// A stack.
-    Stack = 1,
-    /// A thread.
-    Thread = 2,
-    /// A loaded binary.
-    Module = 3,
-    /// A reading of the CUDA driver.
-    Driver = 4,
-    /// A message for the user.
-    Message = 5,
-    /// A scope.
-    Scope = 6,
-    /// A moment that the program marked.
-    Mark = 7,
-    /// The binary whose `dlsym` makes driver calls bypass the hook.
-    Bypass = 8,
-    /// A request for memory that failed.
-    OutOfMemory = 9,
-    /// The program's command line.
-    CommandLine = 10,
-    /// The Python interpreter.
-    Python = 11,
-    /// A line of Python.
-    PythonLocation = 12,
-    /// The reason why Python frames are not recorded.
-    PythonRefused = 13,
+/// Declares the records: the number of each, its name, and its content.
+macro_rules! records {
+    ($($(#[doc = $doc:literal])* $number:literal $name:ident($($field:ident: $type:ty),*),)*) => {
+        /// A record. The texts are borrowed where the program writes it, and owned where the command reads it.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Record<'a> {
+            $($(#[doc = $doc])* $name($($type),*),)*
+        }
+
+        impl Record<'_> {
+            /// Returns the record's number, for its head.
+            pub(super) fn number(&self) -> u32 {
+                match self {
+                    $(Self::$name(..) => $number,)*
+                }
+            }
+
+            /// Appends the record's content.
+            pub(super) fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$name($($field),*) => { $($field.put(out);)* })*
+                }
+            }
+        }
+
+        /// Returns the record with this number; `None` if it is damaged or the number is unknown.
+        fn decode(number: u32, mut input: &[u8]) -> Option<Record<'static>> {
+            match number {
+                $($number => {
+                    $(let $field = Field::take(&mut input)?;)*
+                    Some(Record::$name($($field),*))
+                })*
+                _ => None,
+            }
+        }
+    };
 }
 
-impl RecordKind {
-    /// All kinds, in the order of their numbers.
-    const ALL: [Self; 13] = [
-        Self::Stack,
-        Self::Thread,
-        Self::Module,
-        Self::Driver,
-        Self::Message,
-        Self::Scope,
-        Self::Mark,
-        Self::Bypass,
-        Self::OutOfMemory,
-        Self::CommandLine,
-        Self::Python,
-        Self::PythonLocation,
-        Self::PythonRefused,
-    ];
-}
-
-/// A record, as the program writes it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Record<'a> {
+records! {
+    /// A stack: return addresses, innermost first. The program writes it with [`stack_pieces`].
+    1 Stack(id: StackId, addresses: Vec<u64>),
     /// A thread.
-    Thread(ThreadId, &'a Thread),
+    2 Thread(id: ThreadId, thread: Thread),
     /// A loaded binary.
-    Module(&'a Module),
+    3 Module(module: Module),
     /// A reading of the CUDA driver.
-    Driver(&'a DriverReading),
+    4 Driver(reading: DriverReading),
     /// A message for the user.
-    Message(&'a str),
+    5 Message(text: Cow<'a, str>),
     /// A scope.
-    Scope(ScopeId, &'a Scope),
+    6 Scope(id: ScopeId, scope: Scope),
     /// A moment that the program marked: ticks, thread and name.
-    Mark(u64, ThreadId, &'a str),
+    7 Mark(ticks: u64, thread: ThreadId, name: Cow<'a, str>),
     /// The binary whose `dlsym` makes driver calls bypass the hook.
-    Bypass(&'a str),
+    8 Bypass(owner: Cow<'a, str>),
     /// A request for memory that failed, the time just afterwards in ticks, and a text that names the current scope.
-    OutOfMemory(&'a OutOfMemory, u64, &'a str),
+    9 OutOfMemory(oom: OutOfMemory, ticks: u64, scope: Cow<'a, str>),
     /// The arguments of the program, with a null byte between them.
-    CommandLine(&'a str),
+    10 CommandLine(arguments: Cow<'a, str>),
     /// The addresses of the function that runs Python frames: its first, and one past its last.
-    Python(u64, u64),
+    11 Python(start: u64, end: u64),
     /// A line of Python: its number, the line, the file and the function.
-    PythonLocation(u32, u32, &'a str, &'a str),
+    12 PythonLocation(number: u32, line: u32, file: Cow<'a, str>, function: Cow<'a, str>),
     /// The reason why Python frames are not recorded.
-    PythonRefused(&'a str),
+    13 PythonRefused(reason: Cow<'a, str>),
 }
 
-/// A record, as the command reads it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ReadRecord {
-    /// A stack: return addresses, innermost first.
-    Stack(StackId, Vec<u64>),
-    /// A thread.
-    Thread(ThreadId, Thread),
-    /// A loaded binary.
-    Module(Module),
-    /// A reading of the CUDA driver.
-    Driver(DriverReading),
-    /// A message for the user.
-    Message(String),
-    /// A scope.
-    Scope(ScopeId, Scope),
-    /// A moment that the program marked: ticks, thread and name.
-    Mark(u64, ThreadId, String),
-    /// The binary whose `dlsym` makes driver calls bypass the hook.
-    Bypass(String),
-    /// A request for memory that failed, the time just afterwards in ticks, and a text that names the current scope.
-    OutOfMemory(OutOfMemory, u64, String),
-    /// The arguments of the program.
-    CommandLine(Vec<String>),
-    /// The addresses of the function that runs Python frames: its first, and one past its last.
-    Python(u64, u64),
-    /// A line of Python: its number, the line, the file and the function.
-    PythonLocation(u32, u32, String, String),
-    /// The reason why Python frames are not recorded.
-    PythonRefused(String),
-}
+/// The number of [`Record::Stack`].
+pub(super) const STACK: u32 = 1;
 
 /// Returns the head of a record.
-pub(super) fn head(kind: RecordKind, bytes: usize) -> [u8; HEAD_BYTES] {
+pub(super) fn head(number: u32, bytes: usize) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    head[..4].copy_from_slice(&(kind as u32).to_ne_bytes());
+    head[..4].copy_from_slice(&number.to_ne_bytes());
     head[4..].copy_from_slice(&(bytes as u32).to_ne_bytes());
     head
 }
@@ -140,113 +100,10 @@ pub(crate) fn stack_pieces<'a>(id: &'a [u8; 4], addresses: &'a [u64]) -> [&'a [u
     [id, bytes]
 }
 
-impl Record<'_> {
-    /// Returns the record's kind.
-    pub(super) fn kind(&self) -> RecordKind {
-        match self {
-            Self::Thread(..) => RecordKind::Thread,
-            Self::Module(_) => RecordKind::Module,
-            Self::Driver(_) => RecordKind::Driver,
-            Self::Message(_) => RecordKind::Message,
-            Self::Scope(..) => RecordKind::Scope,
-            Self::Mark(..) => RecordKind::Mark,
-            Self::Bypass(_) => RecordKind::Bypass,
-            Self::OutOfMemory(..) => RecordKind::OutOfMemory,
-            Self::CommandLine(_) => RecordKind::CommandLine,
-            Self::Python(..) => RecordKind::Python,
-            Self::PythonLocation(..) => RecordKind::PythonLocation,
-            Self::PythonRefused(_) => RecordKind::PythonRefused,
-        }
-    }
-
-    /// Appends the record's content.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Thread(id, thread) => {
-                put_word(out, u64::from(id.0));
-                put_word(out, thread.os_id);
-                put_text(out, &thread.name);
-            }
-            Self::Module(module) => {
-                [module.bias, module.start, module.end].into_iter().for_each(|word| put_word(out, word));
-                [&module.path, &module.build_id, &module.code_id]
-                    .into_iter()
-                    .for_each(|text| put_text(out, text));
-            }
-            Self::Driver(reading) => driver_words(reading).into_iter().for_each(|word| put_word(out, word)),
-            Self::Message(text)
-            | Self::Bypass(text)
-            | Self::CommandLine(text)
-            | Self::PythonRefused(text) => put_text(out, text),
-            Self::Python(start, end) => [*start, *end].into_iter().for_each(|word| put_word(out, word)),
-            Self::PythonLocation(number, line, file, function) => {
-                put_word(out, u64::from(*number));
-                put_word(out, u64::from(*line));
-                put_text(out, file);
-                put_text(out, function);
-            }
-            Self::Scope(id, scope) => {
-                let numbers = [u64::from(id.0), u64::from(scope.parent.0), scope.kind as u64];
-                numbers.into_iter().for_each(|word| put_word(out, word));
-                put_text(out, &scope.name);
-            }
-            Self::OutOfMemory(oom, ticks, scope) => {
-                let numbers = [
-                    u64::from(oom.device.0),
-                    oom.stream.0,
-                    oom.requested_bytes,
-                    oom.device_free_bytes,
-                    oom.device_total_bytes,
-                    *ticks,
-                ];
-                numbers.into_iter().for_each(|word| put_word(out, word));
-                put_text(out, scope);
-            }
-            Self::Mark(ticks, thread, name) => {
-                put_word(out, *ticks);
-                put_word(out, u64::from(thread.0));
-                put_text(out, name);
-            }
-        }
-    }
-}
-
-fn put_word(out: &mut Vec<u8>, word: u64) {
-    out.extend_from_slice(&word.to_ne_bytes());
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    let text = cut(text, MAX_TEXT_BYTES);
-    out.extend_from_slice(&(text.len() as u32).to_ne_bytes());
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn driver_words(reading: &DriverReading) -> [u64; 13] {
-    [
-        u64::from(reading.device.0),
-        match reading.moment {
-            ReadingMoment::Last => 0,
-            ReadingMoment::Fullest => 1,
-            ReadingMoment::OutOfMemory => 2,
-        },
-        reading.ticks,
-        reading.free_bytes,
-        reading.total_bytes,
-        reading.tracked_bytes,
-        u64::from(reading.pools),
-        reading.pool_reserved_bytes,
-        reading.pool_reserved_peak_bytes,
-        reading.pool_used_bytes,
-        reading.pool_used_peak_bytes,
-        u64::from(reading.opened),
-        reading.opened_bytes,
-    ]
-}
-
 /// The result of [`take`].
 pub(super) enum Taken {
     /// A record; `None` if it is damaged or of an unknown kind.
-    Record(Option<ReadRecord>),
+    Record(Option<Record<'static>>),
     /// The bytes end before the first record does.
     Incomplete,
     /// The bytes begin with something that no program writes as a record, so nothing after it can be read.
@@ -257,112 +114,203 @@ pub(super) enum Taken {
 pub(super) fn take(bytes: &mut &[u8]) -> Taken {
     let Some(head) = bytes.get(..HEAD_BYTES) else { return Taken::Incomplete };
     let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let (kind, end) = (word(0), HEAD_BYTES.saturating_add(word(4) as usize));
+    let (number, end) = (word(0), HEAD_BYTES.saturating_add(word(4) as usize));
     if end > PAGE_CONTENT_BYTES {
         return Taken::Damaged;
     }
     let Some(content) = bytes.get(HEAD_BYTES..end) else { return Taken::Incomplete };
-    let record = decode(kind, Input(content));
+    let record = decode(number, content);
     *bytes = &bytes[end..];
     Taken::Record(record)
 }
 
-fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
-    match *RecordKind::ALL.get((kind as usize).wrapping_sub(1))? {
-        RecordKind::Stack => {
-            let id = StackId(input.half()?);
-            let mut addresses: Vec<u64> = std::iter::from_fn(|| input.word()).collect();
-            addresses.reverse();
-            Some(ReadRecord::Stack(id, addresses))
-        }
-        RecordKind::Thread => {
-            let id = ThreadId(input.number()?);
-            let os_id = input.word()?;
-            Some(ReadRecord::Thread(id, Thread { name: input.text()?, os_id }))
-        }
-        RecordKind::Module => {
-            let [bias, start, end] = [input.word()?, input.word()?, input.word()?];
-            let [path, build_id, code_id] = [input.text()?, input.text()?, input.text()?];
-            Some(ReadRecord::Module(Module { path, bias, start, end, build_id, code_id }))
-        }
-        RecordKind::Driver => Some(ReadRecord::Driver(DriverReading {
-            device: DeviceId(u16::try_from(input.word()?).ok()?),
-            moment: match input.word()? {
-                0 => ReadingMoment::Last,
-                1 => ReadingMoment::Fullest,
-                _ => ReadingMoment::OutOfMemory,
-            },
-            ticks: input.word()?,
-            free_bytes: input.word()?,
-            total_bytes: input.word()?,
-            tracked_bytes: input.word()?,
-            pools: input.number()?,
-            pool_reserved_bytes: input.word()?,
-            pool_reserved_peak_bytes: input.word()?,
-            pool_used_bytes: input.word()?,
-            pool_used_peak_bytes: input.word()?,
-            opened: input.number()?,
-            opened_bytes: input.word()?,
-        })),
-        RecordKind::Message => Some(ReadRecord::Message(input.text()?)),
-        RecordKind::Scope => {
-            let [id, parent] = [input.number()?, input.number()?];
-            let kind = *SCOPE_KINDS.get(input.number()? as usize)?;
-            Some(ReadRecord::Scope(ScopeId(id), Scope { parent: ScopeId(parent), kind, name: input.text()? }))
-        }
-        RecordKind::Mark => {
-            let (ticks, thread) = (input.word()?, ThreadId(input.number()?));
-            Some(ReadRecord::Mark(ticks, thread, input.text()?))
-        }
-        RecordKind::OutOfMemory => {
-            let device = DeviceId(u16::try_from(input.word()?).ok()?);
-            let [stream, requested, free, total] =
-                [input.word()?, input.word()?, input.word()?, input.word()?];
-            let oom = OutOfMemory::new(device, StreamId(stream), requested, free, total);
-            Some(ReadRecord::OutOfMemory(oom, input.word()?, input.text()?))
-        }
-        RecordKind::Bypass => Some(ReadRecord::Bypass(input.text()?)),
-        RecordKind::CommandLine => {
-            Some(ReadRecord::CommandLine(input.text()?.split('\0').map(str::to_owned).collect()))
-        }
-        RecordKind::Python => Some(ReadRecord::Python(input.word()?, input.word()?)),
-        RecordKind::PythonLocation => {
-            let [number, line] = [input.number()?, input.number()?];
-            Some(ReadRecord::PythonLocation(number, line, input.text()?, input.text()?))
-        }
-        RecordKind::PythonRefused => Some(ReadRecord::PythonRefused(input.text()?)),
+/// A part of a record's content.
+trait Field: Sized {
+    /// Appends the field.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Takes the field from the front of `input`; `None` if it is damaged.
+    fn take(input: &mut &[u8]) -> Option<Self>;
+}
+
+fn take_bytes<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(*bytes)
+}
+
+impl Field for u64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_ne_bytes());
     }
+
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        take_bytes(input).map(Self::from_ne_bytes)
+    }
+}
+
+/// A stack's number takes 4 bytes.
+impl Field for StackId {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0.to_ne_bytes());
+    }
+
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        take_bytes(input).map(u32::from_ne_bytes).map(Self)
+    }
+}
+
+/// The addresses of a stack, up to the end of the record. They are written in the opposite order.
+impl Field for Vec<u64> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().rev().for_each(|address| address.put(out));
+    }
+
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        let mut addresses: Self = std::iter::from_fn(|| u64::take(input)).collect();
+        addresses.reverse();
+        Some(addresses)
+    }
+}
+
+/// A text is its length and its bytes. Longer ones are cut.
+impl Field for Cow<'_, str> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let text = cut(self, MAX_TEXT_BYTES);
+        out.extend_from_slice(&(text.len() as u32).to_ne_bytes());
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        let len = u32::from_ne_bytes(take_bytes(input)?) as usize;
+        let (text, rest) = input.split_at_checked(len)?;
+        *input = rest;
+        Some(String::from_utf8_lossy(text).into_owned().into())
+    }
+}
+
+impl Field for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        Cow::from(self).put(out);
+    }
+
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        Cow::take(input).map(Cow::into_owned)
+    }
+}
+
+/// Values that are written as a word.
+macro_rules! words {
+    ($($type:ty: |$value:ident| $to_word:expr, |$word:ident| $from_word:expr;)*) => {
+        $(impl Field for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                let $value = *self;
+                u64::from($to_word).put(out);
+            }
+
+            fn take(input: &mut &[u8]) -> Option<Self> {
+                let $word = u64::take(input)?;
+                $from_word
+            }
+        })*
+    };
+}
+
+words! {
+    u32: |number| number, |word| word.try_into().ok();
+    ThreadId: |id| id.0, |word| word.try_into().ok().map(Self);
+    ScopeId: |id| id.0, |word| word.try_into().ok().map(Self);
+    DeviceId: |id| id.0, |word| word.try_into().ok().map(Self);
+    StreamId: |id| id.0, |word| Some(Self(word));
+    ScopeKind: |kind| kind as u32, |word| SCOPE_KINDS.get(usize::try_from(word).ok()?).copied();
+    ReadingMoment: |moment| moment as u32, |word| READING_MOMENTS.get(usize::try_from(word).ok()?).copied();
 }
 
 /// The kinds of scopes, each at the index by which records refer to it.
 const SCOPE_KINDS: [ScopeKind; 5] =
     [ScopeKind::Operator, ScopeKind::Module, ScopeKind::Root, ScopeKind::Backward, ScopeKind::Optimizer];
+/// The moments of readings, each at the index by which records refer to it.
+const READING_MOMENTS: [ReadingMoment; 3] =
+    [ReadingMoment::Last, ReadingMoment::Fullest, ReadingMoment::OutOfMemory];
 
-/// The part of a record's content that has not been decoded yet.
-struct Input<'a>(&'a [u8]);
+/// Rows that are written field by field, in this order.
+macro_rules! rows {
+    ($($row:ident { $($field:ident),* })*) => {
+        $(impl Field for $row {
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
 
-impl Input<'_> {
-    fn half(&mut self) -> Option<u32> {
-        let (half, rest) = self.0.split_first_chunk::<4>()?;
-        self.0 = rest;
-        Some(u32::from_ne_bytes(*half))
+            fn take(input: &mut &[u8]) -> Option<Self> {
+                $(let $field = Field::take(input)?;)*
+                Some(Self { $($field),* })
+            }
+        })*
+    };
+}
+
+rows! {
+    Thread { os_id, name }
+    Module { bias, start, end, path, build_id, code_id }
+    Scope { parent, kind, name }
+    DriverReading {
+        device, moment, ticks, free_bytes, total_bytes, tracked_bytes, pools, pool_reserved_bytes, pool_reserved_peak_bytes,
+        pool_used_bytes, pool_used_peak_bytes, opened, opened_bytes
+    }
+}
+
+impl Field for OutOfMemory {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.device.put(out);
+        self.stream.put(out);
+        [self.requested_bytes, self.device_free_bytes, self.device_total_bytes]
+            .iter()
+            .for_each(|bytes| bytes.put(out));
     }
 
-    fn word(&mut self) -> Option<u64> {
-        let (word, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_ne_bytes(*word))
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        let (device, stream) = (Field::take(input)?, Field::take(input)?);
+        let [requested, free, total] = [Field::take(input)?, Field::take(input)?, Field::take(input)?];
+        Some(Self::new(device, stream, requested, free, total))
     }
+}
 
-    /// Takes a word that contains a 32-bit number.
-    fn number(&mut self) -> Option<u32> {
-        u32::try_from(self.word()?).ok()
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn text(&mut self) -> Option<String> {
-        let len = self.half()? as usize;
-        let (text, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(String::from_utf8_lossy(text).into_owned())
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let oom = OutOfMemory::new(DeviceId(1), StreamId(2), 3, 4, 5);
+        let records = [
+            Record::Stack(StackId(7), vec![1, 2, 3]),
+            Record::Thread(ThreadId(3), Thread { name: "main".to_owned(), os_id: 12 }),
+            Record::Scope(
+                ScopeId(4),
+                Scope { parent: ScopeId(2), kind: ScopeKind::Backward, name: "backward".to_owned() },
+            ),
+            Record::Driver(DriverReading {
+                moment: ReadingMoment::OutOfMemory,
+                opened: 9,
+                ..DriverReading::default()
+            }),
+            Record::OutOfMemory(oom, 6, "loader".into()),
+            Record::PythonLocation(1, 2, "train.py".into(), "step".into()),
+        ];
+        let mut bytes = Vec::new();
+        for record in &records {
+            let mut content = Vec::new();
+            record.encode(&mut content);
+            bytes.extend_from_slice(&head(record.number(), content.len()));
+            bytes.extend_from_slice(&content);
+        }
+        let mut rest = &bytes[..];
+        for record in records {
+            assert!(matches!(take(&mut rest), Taken::Record(Some(read)) if read == record));
+        }
+        assert!(matches!(take(&mut rest), Taken::Incomplete));
+        let [id, addresses] = stack_pieces(&7_u32.to_ne_bytes(), &[3, 2, 1]).map(<[u8]>::to_vec);
+        let stack = decode(STACK, &[id, addresses].concat());
+        assert_eq!(stack, Some(Record::Stack(StackId(7), vec![1, 2, 3])));
     }
 }

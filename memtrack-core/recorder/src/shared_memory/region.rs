@@ -9,7 +9,7 @@ use super::layout::{
     MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES, PageHeader, PageKind, ProcessHeader, RegionHeader,
     page_content, pid_of,
 };
-use super::log::{self, ReadRecord, Taken};
+use super::log::{self, Record, Taken};
 use super::protocol::{self, PAGE_USED};
 use crate::clock::counter_kind;
 use crate::events::{DEVICE_SLOTS, Sums};
@@ -316,7 +316,7 @@ impl Region {
 
     /// Returns the records of a process's log that are complete and were not read before. Must be called after
     /// [`take_events`](Self::take_events), so that no event refers to a record that is still missing.
-    pub fn take_records(&self, process: &ProcessView, state: &mut LogState) -> Vec<ReadRecord> {
+    pub fn take_records(&self, process: &ProcessView, state: &mut LogState) -> Vec<Record<'static>> {
         let mut pages: Vec<_> = self.pages_of(process, PageKind::Log).collect();
         // SAFETY: the pages are in reserved extents.
         pages.sort_by_key(|(.., header)| unsafe { (**header).number.load(Ordering::Relaxed) });

@@ -239,7 +239,7 @@ pub(super) fn load(addresses: &[u64]) -> bool {
 /// Reports new binaries to the command, if recording goes to shared memory. Called before a stack can go through them.
 fn log_modules(new: &[Binary]) {
     for module in new.iter().filter_map(Binary::as_recorded) {
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(&module));
+        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(module));
     }
 }
 
