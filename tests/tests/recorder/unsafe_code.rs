@@ -73,7 +73,7 @@ const FILES: &[(&str, &str, &str)] = &[
         "chunks, states that are never freed, a few system calls",
     ),
     (
-        "memtrack-core/recorder/src/python",
+        "memtrack-core/recorder/src/python/reader",
         "codes elf functions interpreter memory stacks suspension table walk",
         "the interpreter's memory, and the functions that it exports",
     ),

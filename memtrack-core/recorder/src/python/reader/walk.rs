@@ -10,7 +10,7 @@ use super::layout::{Chain, Layout, OWNED_BY_EVALUATOR, OWNED_BY_GENERATOR};
 use super::location::{Location, locate};
 use super::memory::{Checked, Memory, Trusted};
 use super::table;
-use super::word::{FrameWord, MAX_PYTHON_FRAMES};
+use crate::python::{FrameWord, MAX_PYTHON_FRAMES};
 
 /// A frame as the interpreter has it.
 #[derive(Clone, Copy, Default)]
