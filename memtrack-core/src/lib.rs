@@ -227,8 +227,8 @@
 //! A library that only annotates depends on memtrack-core with `default-features = false`. Its attributes and scopes
 //! then do nothing until a program enables `record`.
 //!
-//! - `record` (default): the recorder, the allocator and stacks, and recordings as `.memtrack` files. Without it, every
-//!   call to the recording API compiles and does nothing, except for tests with [limits](testing), which do not
+//! - `record` (default, Linux only): the recorder, the allocator and stacks, and recordings as `.memtrack` files. Without
+//!   it, every call to the recording API compiles and does nothing, except for tests with [limits](testing), which do not
 //!   compile, because a limit that is never checked would be worse than none. Features that need `record` enable it.
 //! - `report` (default): rankings, summaries, the tracker and symbol names; enables `formats`.
 //! - `formats` (enabled by `report`): reads, writes and converts PyTorch's snapshots and `.memtrack` files.
@@ -349,10 +349,10 @@ pub mod scope;
 pub mod snapshot;
 
 /// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded
-/// binaries (`modules`, feature `record`, Linux). When the recording is read, possibly later or on another machine,
+/// binaries (`modules`, feature `record`). When the recording is read, possibly later or on another machine,
 /// `symbols` converts the addresses to functions and lines. It never uses a binary other than the recorded one.
 pub mod stack {
-    #[cfg(all(feature = "record", target_os = "linux"))]
+    #[cfg(feature = "record")]
     pub use memtrack_recorder::stack::modules;
     #[cfg(feature = "formats")]
     pub use memtrack_symbols::{build_id, names};
@@ -408,7 +408,7 @@ pub use memtrack_file::{
     ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, read_meta as __read_meta,
 };
 
-#[cfg(all(feature = "collector", target_os = "linux"))]
+#[cfg(feature = "collector")]
 #[doc(hidden)]
 pub use memtrack_collector as __collector;
 /// The protocol between the `memtrack` command and the programs that it starts.

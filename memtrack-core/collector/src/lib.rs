@@ -17,7 +17,6 @@
 //! The end of a process wakes it.
 //!
 //! This package is part of `memtrack-core`; only the command uses it.
-#![cfg(target_os = "linux")]
 
 mod jit;
 mod on_demand;

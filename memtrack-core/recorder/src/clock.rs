@@ -107,7 +107,6 @@ fn counter_is_steady() -> bool {
 }
 
 /// Returns a number that says whether the counter is steady, for [`set_counter_kind`] in another process of this machine.
-#[cfg(target_os = "linux")]
 pub(crate) fn counter_kind() -> u32 {
     #[cfg(target_arch = "x86_64")]
     return 1 + u32::from(counter_is_steady());
@@ -116,7 +115,6 @@ pub(crate) fn counter_kind() -> u32 {
 }
 
 /// Sets whether the counter is steady, so that this process need not open a file to find out.
-#[cfg(target_os = "linux")]
 pub(crate) fn set_counter_kind(kind: u32) {
     #[cfg(target_arch = "x86_64")]
     if matches!(kind, 1 | 2) {
@@ -137,18 +135,27 @@ fn detect_steady() -> bool {
     invariant && std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc")
 }
 
-#[cfg(unix)]
 fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the out-pointer is a local variable; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    system_ns(libc::CLOCK_MONOTONIC)
 }
 
-#[cfg(not(unix))]
-fn monotonic_ns() -> u64 {
-    static START: OnceLock<std::time::Instant> = OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
+/// Returns the processor time that the calling thread has used, in nanoseconds. This is a system call, which takes about
+/// 200 ns.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    system_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Returns the time of a clock that needs no system call, in nanoseconds.
+pub(crate) fn coarse_ns() -> u64 {
+    system_ns(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+/// Returns the time of one of the system's clocks, in nanoseconds; 0 if the system does not provide it.
+fn system_ns(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-pointer is a local variable.
+    unsafe { libc::clock_gettime(clock, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Returns the reading taken by the first call in the process. It is the first of a recording's two readings.

@@ -17,7 +17,7 @@ pub fn text(name: &str) -> Option<String> {
 }
 
 /// Returns the folder for files whose folder was not specified: `TMPDIR` if it is set and trustworthy, and otherwise
-/// `/tmp` (or the default of another system).
+/// `/tmp`.
 pub fn temporary_folder() -> PathBuf {
     if !is_privileged() {
         return std::env::temp_dir();
@@ -26,25 +26,16 @@ pub fn temporary_folder() -> PathBuf {
 }
 
 /// Returns the kernel's `AT_SECURE` flag of the process, which C's `secure_getenv` also checks.
-#[cfg(target_os = "linux")]
 fn is_privileged() -> bool {
     // SAFETY: reads a vector that the kernel wrote.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Returns false: on other systems there is no recorder, so no variable names a file to write.
-#[cfg(not(target_os = "linux"))]
-fn is_privileged() -> bool {
-    false
-}
-
 /// The address space that the recorder's tables can need, in bytes.
-#[cfg(target_os = "linux")]
 pub const ROOM_BYTES: u64 = 256 << 20;
 
 /// Returns whether the limit on the process's address space leaves room for the recorder's tables. The tables are larger
 /// than most such limits, and a failed allocation in the recorder would end the program.
-#[cfg(target_os = "linux")]
 pub fn has_address_space() -> bool {
     let Some(limit) = address_space_limit() else { return true };
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -53,7 +44,6 @@ pub fn has_address_space() -> bool {
 }
 
 /// Returns the limit on the process's address space in bytes; `None` if there is no limit, or if it is not known.
-#[cfg(target_os = "linux")]
 pub fn address_space_limit() -> Option<u64> {
     // SAFETY: the call fills a local variable.
     let limit = unsafe {
@@ -61,10 +51,4 @@ pub fn address_space_limit() -> Option<u64> {
         (libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0).then_some(limit.rlim_cur)
     };
     limit.filter(|&limit| limit != libc::RLIM_INFINITY)
-}
-
-/// Returns true: on other systems the limit is not known.
-#[cfg(not(target_os = "linux"))]
-pub fn has_address_space() -> bool {
-    true
 }

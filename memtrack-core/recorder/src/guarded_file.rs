@@ -12,13 +12,10 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::mem::ManuallyDrop;
-#[cfg(unix)]
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-#[cfg(unix)]
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// The lowest descriptor number to use: above those that daemons close.
-#[cfg(unix)]
 const FIRST_DESCRIPTOR: u64 = 1024;
 
 /// Identifies a file: device and inode.
@@ -68,7 +65,6 @@ impl GuardedFile {
 
     /// Reads at `offset` and returns the number of bytes read; `None` when the descriptor no longer refers to the same
     /// file.
-    #[cfg(unix)]
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Option<usize> {
         self.is_intact().then(|| self.file.read_at(buffer, offset).unwrap_or(0))
     }
@@ -104,20 +100,17 @@ impl Drop for GuardedFile {
 /// Locks an open file until it is [unlocked](unlock). Returns false if another process has locked the file: of two
 /// processes that start to write at the same moment, only one succeeds. Returns true if the system does not support
 /// locks.
-#[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> bool {
     set_lock(file, libc::F_WRLCK)
         || !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 /// Unlocks a file explicitly: forked children also have the file open and would otherwise keep it locked.
-#[cfg(target_os = "linux")]
 pub(crate) fn unlock(file: &File) {
     set_lock(file, libc::F_UNLCK);
 }
 
 /// Returns whether another process has locked a file, as far as the system knows.
-#[cfg(target_os = "linux")]
 pub(crate) fn is_locked(file: &File) -> bool {
     let mut query = whole_file_lock(libc::F_WRLCK);
     // SAFETY: the call writes the conflicting lock to a local variable.
@@ -125,7 +118,6 @@ pub(crate) fn is_locked(file: &File) -> bool {
     is_known && query.l_type != libc::F_UNLCK as libc::c_short
 }
 
-#[cfg(target_os = "linux")]
 fn set_lock(file: &File, kind: libc::c_int) -> bool {
     let lock = whole_file_lock(kind);
     // SAFETY: the call reads a local variable and changes only a lock on the file.
@@ -133,7 +125,6 @@ fn set_lock(file: &File, kind: libc::c_int) -> bool {
 }
 
 /// Returns the description of a lock on a whole file.
-#[cfg(target_os = "linux")]
 fn whole_file_lock(kind: libc::c_int) -> libc::flock {
     // SAFETY: the struct contains only integers, for which zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -142,36 +133,13 @@ fn whole_file_lock(kind: libc::c_int) -> libc::flock {
     lock
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn try_lock(_file: &File) -> bool {
-    true
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn unlock(_file: &File) {}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn is_locked(_file: &File) -> bool {
-    false
-}
-
-/// Returns the identity of the file with this metadata. If the system has no device and inode numbers, all files have
-/// the same identity.
-#[cfg(unix)]
+/// Returns the identity of the file with this metadata.
 pub(crate) fn identity(data: &std::fs::Metadata) -> Identity {
     (data.dev(), data.ino())
 }
 
-/// Returns the identity of the file with this metadata. If the system has no device and inode numbers, all files have
-/// the same identity.
-#[cfg(not(unix))]
-pub(crate) fn identity(_data: &std::fs::Metadata) -> Identity {
-    (0, 0)
-}
-
 /// Moves the file to a high descriptor: 1,024 or above, or as high as the process's limit allows. Returns the file
 /// unchanged if no such descriptor is free.
-#[cfg(unix)]
 fn to_high_descriptor(file: File) -> File {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is a local variable.
@@ -194,12 +162,7 @@ fn to_high_descriptor(file: File) -> File {
     file
 }
 
-#[cfg(not(unix))]
-fn to_high_descriptor(file: File) -> File {
-    file
-}
-
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::IntoRawFd;

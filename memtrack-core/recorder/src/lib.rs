@@ -26,6 +26,9 @@
 // The API, which does nothing without the feature `record`.
 #![cfg_attr(not(feature = "record"), allow(dead_code, unused_imports, unused_variables))]
 
+#[cfg(all(feature = "record", not(target_os = "linux")))]
+compile_error!("memtrack records on Linux only: elsewhere, turn off the feature `record` of memtrack-core");
+
 pub mod allocator;
 pub mod operators;
 pub mod record;
@@ -41,7 +44,7 @@ pub mod bench_internals;
 mod clock;
 #[cfg(feature = "record")]
 pub mod environment;
-#[cfg(all(feature = "record", target_os = "linux"))]
+#[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod errno;
 #[cfg(feature = "record")]
@@ -52,7 +55,7 @@ mod guarded_file;
 pub mod host;
 #[cfg(feature = "record")]
 pub mod internal_bytes;
-#[cfg(all(feature = "record", target_os = "linux"))]
+#[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod mapped;
 #[cfg(feature = "record")]
@@ -66,7 +69,7 @@ pub mod reentry;
 mod settings;
 #[cfg(feature = "record")]
 mod shared_map;
-#[cfg(all(feature = "record", target_os = "linux"))]
+#[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod shared_memory;
 #[cfg(feature = "record")]

@@ -9,39 +9,31 @@
 //! file.
 #![allow(unsafe_code)]
 
+use crate::guarded_file::identity;
 use crate::reentry;
+use crate::shared_memory::{self, log::Record};
 use memtrack_model::text::cut;
 use std::fmt;
-#[cfg(unix)]
-use {
-    crate::guarded_file::identity,
-    std::fs::File,
-    std::mem::ManuallyDrop,
-    std::os::fd::FromRawFd,
-    std::os::unix::fs::FileTypeExt,
-    std::sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The maximum size of one write: a pipe accepts that many bytes atomically (`PIPE_BUF`).
-#[cfg(unix)]
 const WRITE_BYTES: usize = 4096;
 /// The time to wait for stderr to accept bytes before a message is dropped.
-#[cfg(unix)]
 const TIMEOUT_MS: libc::c_int = 200;
 /// The number of interruptions by the program's signals after which the rest of a message is dropped.
-#[cfg(unix)]
 const MAX_INTERRUPTIONS: u32 = 5;
 
 /// The identity of stderr when it was remembered: device and inode.
-#[cfg(unix)]
 static STDERR_IDENTITY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-#[cfg(unix)]
 static IS_REMEMBERED: AtomicBool = AtomicBool::new(false);
 
 /// Remembers the identity of stderr; only the first call has an effect, so it should be as early as possible. A program
 /// that closes stderr may receive descriptor 2 for its own file, which messages would damage.
 pub fn remember_destination() {
-    #[cfg(unix)]
     if !IS_REMEMBERED.load(Ordering::Acquire)
         && let Some(stderr) = stderr_data()
     {
@@ -52,7 +44,6 @@ pub fn remember_destination() {
     }
 }
 
-#[cfg(unix)]
 fn stderr_data() -> Option<std::fs::Metadata> {
     // SAFETY: the descriptor is queried and not closed.
     let stderr = unsafe { ManuallyDrop::new(File::from_raw_fd(libc::STDERR_FILENO)) };
@@ -61,7 +52,6 @@ fn stderr_data() -> Option<std::fs::Metadata> {
 
 /// Returns whether messages may be written to descriptor 2: it refers to the remembered file, or to one that additional
 /// lines cannot damage, such as a log in append mode (`O_APPEND`) that the program has opened since.
-#[cfg(unix)]
 fn is_safe_to_write() -> bool {
     if !IS_REMEMBERED.load(Ordering::Acquire) {
         return true;
@@ -84,11 +74,10 @@ pub fn print(message: impl fmt::Display) {
 /// Prints `NAME: MESSAGE` on stderr, for another library of memtrack.
 pub fn print_as(name: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected() {
+    if shared_memory::is_connected() {
         // The command prints the message, so that the program prints none of memtrack's messages.
         let text = message.to_string();
-        return crate::shared_memory::append(&crate::shared_memory::log::Record::Message(text.into()));
+        return shared_memory::append(&Record::Message(text.into()));
     }
     write_to_stderr(format!("{name}: {message}\n").as_bytes());
 }
@@ -126,7 +115,6 @@ pub fn print_without_allocating(message: fmt::Arguments<'_>) {
     write_to_stderr(&text.bytes[..=text.len]);
 }
 
-#[cfg(unix)]
 fn write_to_stderr(mut bytes: &[u8]) {
     crate::signals::without_write_signals(|| {
         let mut interruptions = 0;
@@ -152,7 +140,6 @@ fn write_to_stderr(mut bytes: &[u8]) {
     });
 }
 
-#[cfg(unix)]
 enum StderrState {
     Ready,
     Blocked,
@@ -161,7 +148,6 @@ enum StderrState {
 }
 
 /// Waits until stderr accepts bytes, for [`TIMEOUT_MS`] at most.
-#[cfg(unix)]
 fn poll_stderr() -> StderrState {
     if !is_safe_to_write() {
         return StderrState::Blocked;
@@ -175,12 +161,6 @@ fn poll_stderr() -> StderrState {
     }
 }
 
-#[cfg(unix)]
 fn is_interrupted() -> bool {
     std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-}
-
-#[cfg(not(unix))]
-fn write_to_stderr(bytes: &[u8]) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), bytes);
 }

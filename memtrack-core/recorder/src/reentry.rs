@@ -59,7 +59,6 @@ pub(crate) fn set_state(state: *const ThreadState) {
 }
 
 /// Runs `act` in a call that an allocator may make while it holds its locks, such as `mmap`.
-#[cfg(target_os = "linux")]
 #[inline]
 pub(crate) fn in_mapping<R>(act: impl FnOnce() -> R) -> R {
     THREAD.with(|thread| thread.is_mapping.set(true));
@@ -69,7 +68,6 @@ pub(crate) fn in_mapping<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// Returns whether the program's allocator must not be called, because the calling thread may hold its locks.
-#[cfg(target_os = "linux")]
 pub(crate) fn is_mapping() -> bool {
     THREAD.with(|thread| thread.is_mapping.get())
 }

@@ -1,5 +1,6 @@
 //! The running session's settings, which hooks read without a lock. Forked children inherit them.
 
+use crate::shared_memory;
 use memtrack_model::event::Action;
 use memtrack_model::options::{Context, Options};
 use std::sync::atomic::{
@@ -36,8 +37,7 @@ static START_TICKS: AtomicU64 = AtomicU64::new(0);
 /// Applies the options of a session that starts now; `start_ticks` is the first stamp that belongs to it.
 pub(crate) fn apply(options: &Options, start_ticks: u64) {
     CONTEXT.store(options.context as u8, Relaxed);
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected() {
+    if shared_memory::is_connected() {
         ALLOCATIONS_FROM.store(Context::State as u8, Relaxed);
     }
     SKIPPED.store(options.skip_actions, Relaxed);

@@ -7,7 +7,6 @@
 /// receive any signals, because the program's signals are meant for the program's threads.
 #[must_use = "signals reach the thread again when the guard is dropped"]
 pub struct SignalsBlocked {
-    #[cfg(unix)]
     before: libc::sigset_t,
 }
 
@@ -15,7 +14,6 @@ impl SignalsBlocked {
     /// Blocks all signals from now on.
     pub fn now() -> Self {
         // SAFETY: both sets are local variables; `all` is filled before it is used, and the call fills `before`.
-        #[cfg(unix)]
         unsafe {
             let mut all = std::mem::zeroed();
             let mut before = std::mem::zeroed();
@@ -23,18 +21,13 @@ impl SignalsBlocked {
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
             Self { before }
         }
-        #[cfg(not(unix))]
-        Self {}
     }
 }
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: the call only restores the previous set.
-        #[cfg(unix)]
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut())
-        };
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 
@@ -43,11 +36,9 @@ impl Drop for SignalsBlocked {
 /// cancellation points.
 #[must_use = "the thread can be cancelled again when the guard is dropped"]
 pub struct CancellationBlocked {
-    #[cfg(target_os = "linux")]
     before: libc::c_int,
 }
 
-#[cfg(target_os = "linux")]
 unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
@@ -55,36 +46,26 @@ unsafe extern "C" {
 impl CancellationBlocked {
     /// Blocks cancellation from now on.
     pub fn now() -> Self {
-        #[cfg(target_os = "linux")]
-        {
-            // The value of `PTHREAD_CANCEL_DISABLE` in glibc and musl.
-            const DISABLE: libc::c_int = 1;
-            let mut before = 0;
-            // SAFETY: the call changes a word of the calling thread and writes to a local variable.
-            unsafe { pthread_setcancelstate(DISABLE, &mut before) };
-            Self { before }
-        }
-        #[cfg(not(target_os = "linux"))]
-        Self {}
+        // The value of `PTHREAD_CANCEL_DISABLE` in glibc and musl.
+        const DISABLE: libc::c_int = 1;
+        let mut before = 0;
+        // SAFETY: the call changes a word of the calling thread and writes to a local variable.
+        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+        Self { before }
     }
 }
 
 impl Drop for CancellationBlocked {
     fn drop(&mut self) {
         // SAFETY: the call only restores the previous state.
-        #[cfg(target_os = "linux")]
-        unsafe {
-            pthread_setcancelstate(self.before, std::ptr::null_mut())
-        };
+        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
     }
 }
 
 /// The signals that a failed write raises: to a pipe without a reader, and beyond the process's limit on file sizes.
-#[cfg(unix)]
 const WRITE_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
 /// Calls `write` with `WRITE_SIGNALS` blocked, and discards the signals that it caused, which by default end the process.
-#[cfg(unix)]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     let _no_cancellation = CancellationBlocked::now();
     // SAFETY: all sets are local variables and filled by the calls before they are used. Both signals are sent to the
@@ -109,13 +90,11 @@ pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     }
 }
 
-#[cfg(unix)]
 fn index_of(signal: libc::c_int) -> usize {
     usize::from(signal == WRITE_SIGNALS[1])
 }
 
 /// Returns which of [`WRITE_SIGNALS`] are pending for this thread or the process.
-#[cfg(unix)]
 fn pending() -> [bool; 2] {
     // SAFETY: the set is a local variable and is read only if the call has filled it.
     unsafe {
@@ -126,29 +105,14 @@ fn pending() -> [bool; 2] {
 }
 
 /// Consumes a signal that is pending and blocked.
-#[cfg(unix)]
 fn discard(signal: libc::c_int) {
     // SAFETY: the set is a local variable and filled. The signal is pending; if another thread has consumed it
-    // meanwhile, the call on Linux does not wait.
+    // meanwhile, the call does not wait.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, signal);
-        #[cfg(target_os = "linux")]
-        {
-            let no_wait: libc::timespec = std::mem::zeroed();
-            libc::sigtimedwait(&set, std::ptr::null_mut(), &no_wait);
-        }
-        #[cfg(not(target_os = "linux"))]
-        {
-            let mut taken = 0;
-            libc::sigwait(&set, &mut taken);
-        }
+        let no_wait: libc::timespec = std::mem::zeroed();
+        libc::sigtimedwait(&set, std::ptr::null_mut(), &no_wait);
     }
-}
-
-/// Calls `write`. Systems other than Unix have no write signals.
-#[cfg(not(unix))]
-pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
-    write()
 }

@@ -70,7 +70,8 @@ impl<T> Drop for Zeroed<T> {
         let layout = Self::layout(self.values.len());
         let first = self.values.cast::<u8>().as_ptr();
         if self.is_mapped {
-            unmap(first, layout);
+            // SAFETY: `map` mapped this many bytes there, and there are no more references to the values.
+            unsafe { libc::munmap(first.cast(), layout.size()) };
         } else {
             // SAFETY: the memory is from `alloc_zeroed` with this layout, and there are no more references to the
             // values.
@@ -80,35 +81,17 @@ impl<T> Drop for Zeroed<T> {
 }
 
 /// Maps pages of zeros for a layout; `None` if none are available, or if they might not be sufficiently aligned.
-#[cfg(unix)]
 fn map(layout: Layout) -> Option<NonNull<u8>> {
     const MIN_PAGE_BYTES: usize = 4096;
     if layout.align() > MIN_PAGE_BYTES { None } else { map_pages(layout.size()) }
 }
 
 /// Maps new pages of zeros at an address that the kernel chooses; `None` if none are available.
-#[cfg(unix)]
 pub(crate) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
     let (flags, protection) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: the call changes no memory that exists.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
-}
-
-#[cfg(not(unix))]
-fn map(_layout: Layout) -> Option<NonNull<u8>> {
-    None
-}
-
-/// Unmaps the pages that [`map`] returned.
-fn unmap(first: *mut u8, layout: Layout) {
-    #[cfg(unix)]
-    // SAFETY: `map` mapped this many bytes there, and there are no more references to the values.
-    unsafe {
-        libc::munmap(first.cast(), layout.size());
-    }
-    #[cfg(not(unix))]
-    let _ = (first, layout);
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (
         "memtrack-core/recorder/src/host",
-        "counting cpu_time live_filter mod reserve transferred",
+        "counting live_filter mod reserve transferred",
         "tables that are read without a lock",
     ),
     (

@@ -31,18 +31,15 @@ pub fn wait_for_hooks() -> bool {
 /// Makes the earlier writes of all threads visible to this thread, and this thread's writes visible to all others, so
 /// that hooks need no fence.
 fn heavy_barrier() {
-    #[cfg(target_os = "linux")]
-    {
-        const REGISTER_PRIVATE_EXPEDITED: i32 = 16;
-        const PRIVATE_EXPEDITED: i32 = 8;
-        // SAFETY: membarrier takes integers and accesses no memory of the program.
-        let done = unsafe {
-            libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0) == 0
-                && libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0) == 0
-        };
-        if done {
-            return;
-        }
+    const REGISTER_PRIVATE_EXPEDITED: i32 = 16;
+    const PRIVATE_EXPEDITED: i32 = 8;
+    // SAFETY: membarrier takes integers and accesses no memory of the program.
+    let done = unsafe {
+        libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0) == 0
+            && libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0) == 0
+    };
+    if done {
+        return;
     }
     fence(Ordering::SeqCst);
     // Wait until the other processors' store buffers have drained, which takes microseconds.

@@ -4,6 +4,7 @@
 
 use super::fork::{self, ForkCell};
 use super::{RECORDER, kits};
+use crate::shared_memory::{self, log::Record};
 use crate::stack::capture::{as_recorded, listed_in_child, unloaded};
 use crate::stack::modules::loaded_modules;
 use memtrack_model::snapshot::Module;
@@ -45,10 +46,9 @@ pub(super) fn known_or_loaded() -> Vec<Module> {
 }
 
 /// Reports the newest list of binaries to the command, if recording goes to shared memory.
-#[cfg(target_os = "linux")]
 pub(super) fn log_all() {
     for module in known_or_loaded() {
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(module));
+        shared_memory::append(&Record::Module(module));
     }
 }
 

@@ -11,7 +11,7 @@ use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
 use super::{Options, Recorder, binaries, marks, merge, operators, scope_sums};
 use crate::{clock, settings};
-use crate::{host, reentry, scope};
+use crate::{host, reentry, scope, shared_memory};
 use memtrack_model::event::{Action, Event, EventFlags};
 use memtrack_model::snapshot::{
     Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
@@ -196,10 +196,7 @@ impl Recorder {
             false => chunks.extend(ring.chunks()),
         }
         // Chunks in shared memory are read by the command.
-        #[cfg(target_os = "linux")]
-        let is_shared = crate::shared_memory::is_connected();
-        #[cfg(not(target_os = "linux"))]
-        let is_shared = false;
+        let is_shared = shared_memory::is_connected();
         for state in threads::states().filter(|_| !is_shared) {
             // SAFETY: the store is locked.
             chunks.extend(unsafe { threads::chunk_in(&state.chunks[slot]) });

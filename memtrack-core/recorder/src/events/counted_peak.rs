@@ -92,7 +92,6 @@ pub(crate) fn begin() {
             SINCE_TICKS.store(now, Ordering::Relaxed);
         }
         IS_ON.store(true, Ordering::Relaxed);
-        #[cfg(target_os = "linux")]
         publish();
     }
     IS_OBSERVING.store(false, Ordering::Release);
@@ -144,12 +143,10 @@ fn update(read: &Bounds, stamp: u64) {
     UNTIL_TICKS.store(stamp.max(get(&UNTIL_TICKS)), Ordering::Relaxed);
     let wait = if read.threads > 1 { read.threads * TICKS_PER_THREAD } else { 0 };
     NEXT_TICKS.store(if wait == 0 { 0 } else { stamp + wait }, Ordering::Relaxed);
-    #[cfg(target_os = "linux")]
     publish();
 }
 
 /// Passes the peak so far to the command, if recording goes to shared memory. Called by the thread that is observing.
-#[cfg(target_os = "linux")]
 #[inline]
 fn publish() {
     use crate::shared_memory::{is_connected, publish_counted_peak};

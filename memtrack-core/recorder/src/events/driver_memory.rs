@@ -131,7 +131,6 @@ impl DriverTable {
     fn count_omitted(&self, size_bytes: u64) {
         self.omitted[0].fetch_add(1, Ordering::Relaxed);
         self.omitted[1].fetch_add(size_bytes, Ordering::Relaxed);
-        #[cfg(target_os = "linux")]
         {
             use crate::shared_memory::{Counter, count};
             count(Counter::OmittedDriverAllocations, 1);

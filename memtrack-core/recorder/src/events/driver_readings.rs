@@ -9,6 +9,7 @@
 
 use super::threads::{self, DEVICE_SLOTS, device_of, slot_of};
 use super::totals::Sums;
+use crate::shared_memory::{self, log::Record};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment};
 use std::collections::BTreeMap;
@@ -151,9 +152,8 @@ impl Readings {
             new.push(reading);
         }
         drop(stored);
-        #[cfg(target_os = "linux")]
         new.into_iter().for_each(|reading| {
-            crate::shared_memory::append(&crate::shared_memory::log::Record::Driver(reading));
+            shared_memory::append(&Record::Driver(reading));
         });
     }
 

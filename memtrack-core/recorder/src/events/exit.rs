@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 pub(super) fn install_handlers() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        #[cfg(unix)]
         at_exit::install();
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
@@ -129,7 +128,6 @@ pub(super) fn lock_session_within(timeout: Duration) -> Option<MutexGuard<'stati
     lock_within(SESSION.get(), timeout, Duration::from_millis(1))
 }
 
-#[cfg(unix)]
 mod at_exit {
     #![allow(unsafe_code)]
 

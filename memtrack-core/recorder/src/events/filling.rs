@@ -5,6 +5,7 @@ use super::HookContext;
 use super::chunk::Chunk;
 use super::ring::CHUNK_EVENTS;
 use crate::settings;
+use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, Purpose, arena, is_connected, page_content};
 use crate::signals::CancellationBlocked;
 use memtrack_model::event::{DeviceId, Event};
 use std::ptr::NonNull;
@@ -70,8 +71,7 @@ impl HookContext {
         // SAFETY: a pointer there came from `Arc::into_raw` below and is converted back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
         self.recorder.live.shrink_some_shards();
-        #[cfg(target_os = "linux")]
-        if crate::shared_memory::is_connected() {
+        if is_connected() {
             // The command has the full page. If there is no other page, the event is lost, and the command counts it.
             place.store(shared_chunk(full.is_some(), device, next), Ordering::Release);
             return;
@@ -85,10 +85,8 @@ impl HookContext {
 
 /// Returns a chunk in a page of shared memory, as a pointer from `Arc::into_raw`; null if there is no page for the event
 /// `next` (if it is not known, for the device's next event). `has_filled_page` is set if the thread has just filled a page.
-#[cfg(target_os = "linux")]
 #[cold]
 fn shared_chunk(has_filled_page: bool, device: DeviceId, next: Option<&Event>) -> *mut Chunk<Event> {
-    use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, Purpose, arena, page_content};
     let purpose = match next {
         Some(event) => Purpose::of(event, settings::sample_threshold_bytes()),
         None => Purpose::of_next(device),

@@ -121,18 +121,14 @@ pub fn generation() -> u32 {
 /// Registers the handler that makes children of later forks start with new tables. Called when monitoring starts;
 /// further calls have no effect.
 pub fn watch() {
-    #[cfg(unix)]
-    {
-        static REGISTERED: std::sync::Once = std::sync::Once::new();
-        // SAFETY: the handler is a plain function that stays loaded; it only stores to atomics and thread-locals
-        // without destructors, which is allowed between fork and exec.
-        REGISTERED.call_once(|| unsafe {
-            libc::pthread_atfork(None, None, Some(in_child));
-        });
-    }
+    static REGISTERED: std::sync::Once = std::sync::Once::new();
+    // SAFETY: the handler is a plain function that stays loaded; it only stores to atomics and thread-locals without
+    // destructors, which is allowed between fork and exec.
+    REGISTERED.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
 }
 
-#[cfg(unix)]
 extern "C" fn in_child() {
     // Done first, so that functions called from here on know that this is another process.
     GENERATION.fetch_add(1, Ordering::Relaxed);

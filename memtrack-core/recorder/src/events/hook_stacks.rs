@@ -29,7 +29,6 @@ impl HookContext {
     }
 
     /// Returns the return address in the innermost function of the program; `None` if the stack cannot be captured.
-    #[cfg(target_os = "linux")]
     pub(crate) fn innermost_address(self) -> Option<u64> {
         let local = self.thread.local();
         if local.kit.is_none() {

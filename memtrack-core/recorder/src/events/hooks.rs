@@ -162,7 +162,6 @@ impl HookContext {
 
     /// Records that addresses were mapped whose pages become memory on demand, with this stack and scope or with the thread's
     /// current ones. They are in the live table, but are no block: the command finds out which pages are memory.
-    #[cfg(target_os = "linux")]
     pub(crate) fn begin_addresses(
         self,
         device: DeviceId,
@@ -189,7 +188,6 @@ impl HookContext {
     }
 
     /// Records that addresses of [`Self::begin_addresses`] are about to be unmapped.
-    #[cfg(target_os = "linux")]
     pub(crate) fn end_addresses(self, freed: FreeInProgress) {
         self.with_room(|| {
             let (Some(slot), Some(block)) = (slot_of(freed.device), freed.block) else { return };

@@ -83,7 +83,6 @@ fn shared() -> Option<&'static ChildCounts> {
 
 /// Starts counting forked processes. Must be called while the session is locked.
 pub(super) fn count_children() {
-    #[cfg(unix)]
     if shared().is_none() {
         // SAFETY: the call maps a new page of zeros, which stays mapped; the counts fit into it, and zero is valid for
         // them.

@@ -12,6 +12,7 @@ use super::order::stamp;
 use super::slot_of;
 use crate::settings;
 use crate::shared_map::{Entry, SharedMap};
+use crate::shared_memory;
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::LiveBlock;
 use std::cell::Cell;
@@ -270,8 +271,7 @@ impl LiveTable {
     #[cold]
     fn count_untracked(&self, device: DeviceId) {
         self.untracked.fetch_add(1, Ordering::Relaxed);
-        #[cfg(target_os = "linux")]
-        crate::shared_memory::count(crate::shared_memory::Counter::UntrackedBlocks, 1);
+        shared_memory::count(shared_memory::Counter::UntrackedBlocks, 1);
         if device.is_host() {
             // From now on blocks may be allocated and freed without events.
             counted_peak::begin();

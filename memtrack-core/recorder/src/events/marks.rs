@@ -7,6 +7,7 @@
 use super::fork::ForkCell;
 use super::hooks::Hook;
 use crate::scope::intern_name;
+use crate::shared_memory::{self, log::Record};
 use crate::{internal_bytes, reentry};
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
@@ -75,12 +76,7 @@ pub(crate) fn mark_now(name: &str) {
     inside.with_room(move || {
         let ticks = inside.thread.stamp();
         let row = LoggedMark { ticks, thread: inside.thread.thread_id(), name };
-        #[cfg(target_os = "linux")]
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Mark(
-            ticks,
-            row.thread,
-            name.into(),
-        ));
+        shared_memory::append(&Record::Mark(ticks, row.thread, name.into()));
         lock_log().push(row);
     });
 }

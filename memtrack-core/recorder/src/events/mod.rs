@@ -5,7 +5,7 @@
 mod allocated;
 mod barrier;
 mod binaries;
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod bounds;
 mod caller;
 mod chunk;
@@ -47,7 +47,7 @@ mod thread_names;
 mod thread_sums;
 mod threads;
 mod totals;
-#[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
+#[cfg(all(target_env = "gnu", not(test)))]
 mod unload;
 
 pub use crate::record::*;
@@ -64,22 +64,20 @@ pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
 pub use current_thread::{key_of_thread_end, note_scope_change, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
-#[cfg(target_os = "linux")]
 pub use pace::Pace;
 pub use resident::recent_resident_bytes;
 pub(crate) use same_memory::is_copy;
-#[cfg(target_os = "linux")]
 pub(crate) use scope_sums::scope_of_row;
 pub(crate) use thread_names::name_of as name_of_thread;
-#[cfg(target_os = "linux")]
 pub(crate) use threads::add_shared_sums;
 pub use threads::{DEVICE_SLOTS, device_of, observed_sums, slot_of, sums};
 pub(crate) use threads::{ThreadState, states};
 pub use totals::Sums;
-#[cfg(all(target_os = "linux", target_env = "gnu", not(test)))]
+#[cfg(all(target_env = "gnu", not(test)))]
 pub use unload::closed_libraries;
 
 use crate::settings;
+use crate::shared_memory;
 use crate::stack::intern::StackInterner;
 use chunk::Chunk;
 use live::LiveTable;
@@ -142,9 +140,8 @@ struct Store {
 impl Recorder {
     fn new() -> Self {
         let is_streaming_child = session::is_streaming_child();
-        #[cfg(target_os = "linux")]
-        if generation() > 0 && crate::shared_memory::is_connected() {
-            crate::shared_memory::log_command_line();
+        if generation() > 0 && shared_memory::is_connected() {
+            shared_memory::log_command_line();
             binaries::log_all();
             crate::scope::log_all();
         }

@@ -9,8 +9,8 @@ use super::fork::ForkCell;
 use super::{report_hook, session};
 use crate::message::print;
 use crate::reentry;
+use crate::shared_memory::{append, is_connected, log::Record};
 use memtrack_model::OutOfMemory;
-#[cfg(target_os = "linux")]
 use memtrack_model::event::{DeviceId, StreamId};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,7 +77,6 @@ pub(crate) fn report(oom: &OutOfMemory) {
         return;
     }
     let Some(_reporting) = ReportGuard::begin() else { return };
-    #[cfg(target_os = "linux")]
     log(oom);
     catch_panic("reporting what holds the memory", || report_hook::at_oom(oom));
     catch_panic("the dump at out of memory", || dump(oom));
@@ -103,8 +102,7 @@ pub(crate) fn report_heap_refusal(requested_bytes: u64) {
         return;
     }
     let Some(_reporting) = ReportGuard::begin() else { return };
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected() {
+    if is_connected() {
         // A heap may refuse millions of requests: the command reports a few, and a record per request would fill its memory.
         static LOGGED: AtomicU64 = AtomicU64::new(0);
         if LOGGED.fetch_add(1, Ordering::Relaxed) < MAX_LOGGED_REFUSALS {
@@ -116,13 +114,10 @@ pub(crate) fn report_heap_refusal(requested_bytes: u64) {
 }
 
 /// The maximum number of refused requests of the heap that are passed to the command.
-#[cfg(target_os = "linux")]
 const MAX_LOGGED_REFUSALS: u64 = 64;
 
 /// Passes the failed request to the command, if recording goes to shared memory.
-#[cfg(target_os = "linux")]
 fn log(oom: &OutOfMemory) {
-    use crate::shared_memory::{append, is_connected, log::Record};
     if is_connected() {
         let _inside = reentry::enter();
         let scope = report_hook::scope_text();

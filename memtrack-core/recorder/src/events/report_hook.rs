@@ -197,7 +197,6 @@ impl fmt::Display for CurrentScope {
 }
 
 /// Returns the thread's current scope as [`CurrentScope`] formats it; empty outside of scopes.
-#[cfg(target_os = "linux")]
 pub(super) fn scope_text() -> String {
     CurrentScope(scope::current_node()).to_string()
 }

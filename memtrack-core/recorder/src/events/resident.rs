@@ -1,27 +1,21 @@
 //! The resident set of the process, which reports show as the "reserved" memory of the host heap.
 #![allow(unsafe_code)]
 
-#[cfg(target_os = "linux")]
 use super::fork::ForkCell;
 use crate::clock::ticks;
-#[cfg(target_os = "linux")]
 use crate::guarded_file::GuardedFile;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The open file `/proc/self/statm`. It is reopened in a forked child, where `/proc/self` is another directory.
-#[cfg(target_os = "linux")]
 static STATM: ForkCell<Option<GuardedFile>> = ForkCell::new(open_statm);
 
-#[cfg(target_os = "linux")]
 fn open_statm() -> Option<GuardedFile> {
     std::fs::File::open("/proc/self/statm").and_then(GuardedFile::new).ok()
 }
 
 /// The number of times the file was reopened because the program had closed it. Each time leaks a few bytes, so the
 /// number is limited.
-#[cfg(target_os = "linux")]
 static REOPENED: AtomicU64 = AtomicU64::new(0);
-#[cfg(target_os = "linux")]
 const MAX_REOPENED: u64 = 1000;
 
 /// The maximum age of a result that is reused, relative to the duration of a read.
@@ -59,7 +53,6 @@ pub fn recent_resident_bytes() -> (u64, u64) {
 }
 
 /// Returns the resident set in bytes, or 0 if the system does not provide it. Takes about 1.5 µs.
-#[cfg(target_os = "linux")]
 pub fn resident_bytes() -> u64 {
     let mut text = [0_u8; 128];
     let Some(file) = STATM.get() else { return 0 };
@@ -76,14 +69,7 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes()
 }
 
-#[cfg(target_os = "linux")]
 fn page_bytes() -> u64 {
     // SAFETY: sysconf only returns a value.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-}
-
-/// Returns 0, because the resident set is unknown on this system.
-#[cfg(not(target_os = "linux"))]
-pub fn resident_bytes() -> u64 {
-    0
 }

@@ -49,7 +49,6 @@ pub(super) fn mark_child() {
 }
 
 /// Makes the system zero the page in copies of the process; returns false if the system cannot.
-#[cfg(target_os = "linux")]
 fn request_wipe_on_fork() -> bool {
     // SAFETY: `sysconf` only queries a number. The advice is given only if pages have `PAGE_BYTES`, so it applies to a
     // page that contains nothing else.
@@ -59,12 +58,7 @@ fn request_wipe_on_fork() -> bool {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-fn request_wipe_on_fork() -> bool {
-    false
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -19,6 +19,7 @@ use super::threads::{self, DEVICE_SLOTS, device_of};
 use crate::clock;
 use crate::internal_bytes;
 use crate::scope::{self, SCOPE_IDS};
+use crate::shared_memory::is_connected;
 use crate::zeroed::Zeroed;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{ScopeSum, ScopeSums};
@@ -34,7 +35,6 @@ enum Table {
     /// 1 MiB of address space. Only the pages in use take memory.
     Private(Zeroed<ScopeCounters>),
     /// Rows in pages of shared memory.
-    #[cfg(target_os = "linux")]
     Shared(shared::Pages),
 }
 
@@ -47,8 +47,7 @@ static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::n
 
 impl Table {
     fn new() -> Self {
-        #[cfg(target_os = "linux")]
-        if crate::shared_memory::is_connected() {
+        if is_connected() {
             return Self::Shared(shared::Pages::new());
         }
         internal_bytes::add(SCOPE_IDS * size_of::<ScopeCounters>());
@@ -61,14 +60,12 @@ impl Table {
     fn row(&self, slot: usize, row: usize) -> Option<&ScopeCounters> {
         match self {
             Self::Private(rows) => Some(&rows[row]),
-            #[cfg(target_os = "linux")]
             Self::Shared(pages) => pages.row(slot, row),
         }
     }
 }
 
 /// Rows in shared memory, which the command adds up.
-#[cfg(target_os = "linux")]
 mod shared {
     use super::{SCOPE_IDS, ScopeCounters};
     use crate::shared_memory::{PAGE_CONTENT_BYTES, PageKind, Purpose, arena, page_content, set_number};
@@ -116,7 +113,6 @@ mod shared {
 }
 
 /// Returns the device slot and the scope of a row. Row numbers continue from one device slot to the next.
-#[cfg(target_os = "linux")]
 pub(crate) fn scope_of_row(number: u64) -> (usize, ScopeId) {
     let (slot, row) = (number as usize / SCOPE_IDS, number as usize % SCOPE_IDS);
     (slot, ScopeId(((row >> 2 | row << 14) % SCOPE_IDS) as u32))

@@ -12,7 +12,7 @@ use super::totals::Sums;
 use super::{Enabled, Options, RECORDER, Recorder, barrier, binaries, exit, fork, ring, scope_sums, threads};
 use crate::host::reserve;
 use crate::{clock, settings};
-use crate::{environment, message, reentry, scope, signals, stack, switch};
+use crate::{environment, message, reentry, scope, shared_memory, signals, stack, switch};
 use memtrack_file::{ReplacingFile, tagged_path};
 use memtrack_model::snapshot::Snapshot;
 use std::io;
@@ -95,20 +95,15 @@ pub fn start(options: &Options) -> io::Result<bool> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         with_file_name(path, || (dumper().accepts)(path).map_err(refused))?;
     }
-    #[cfg(target_os = "linux")]
-    let needs_reserve = !crate::shared_memory::is_connected();
-    #[cfg(not(target_os = "linux"))]
-    let needs_reserve = true;
-    if needs_reserve {
+    if !shared_memory::is_connected() {
         // With shared memory the reserve is not needed: the command makes the reports that a program cannot make once
         // its memory has run out.
         reserve::prepare();
     }
     stack::capture::prepare();
     binaries::loaded();
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected() {
-        crate::shared_memory::log_command_line();
+    if shared_memory::is_connected() {
+        shared_memory::log_command_line();
         binaries::log_all();
         scope::log_all();
     }

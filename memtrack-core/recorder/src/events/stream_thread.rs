@@ -111,7 +111,6 @@ fn run_loop(number: u32) {
     }
 }
 
-#[cfg(target_os = "linux")]
 mod thread {
     #![allow(unsafe_code)]
 
@@ -152,24 +151,10 @@ mod thread {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod thread {
-    use super::*;
-
-    pub(super) fn begin(number: u32) -> io::Result<()> {
-        let work = move || {
-            let _inside = reentry::enter();
-            run_loop(number);
-        };
-        std::thread::Builder::new().name("memtrack-stream".to_owned()).spawn(work).map(drop)
-    }
-}
-
 /// Wakes the stream thread. Rust's `park` is not used because it needs a thread-local with a destructor.
 #[derive(Default)]
 struct Bell(AtomicU32);
 
-#[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 impl Bell {
     /// Waits until [`ring`](Self::ring) is called, for `timeout` at most.
@@ -196,25 +181,8 @@ impl Bell {
     }
 }
 
-#[cfg(target_os = "linux")]
 const FUTEX_WAIT_PRIVATE: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-#[cfg(target_os = "linux")]
 const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-
-#[cfg(not(target_os = "linux"))]
-impl Bell {
-    fn wait(&self, timeout: Duration) {
-        const POLL_INTERVAL: Duration = Duration::from_millis(10);
-        let start = std::time::Instant::now();
-        while self.0.swap(0, Ordering::Acquire) == 0 && start.elapsed() < timeout {
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    }
-
-    fn ring(&self) {
-        self.0.store(1, Ordering::Release);
-    }
-}
 
 fn update(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64) {
     let now = binaries_generation();

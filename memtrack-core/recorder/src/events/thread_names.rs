@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::fork::ForkCell;
+use crate::shared_memory::{self, log::Record};
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Thread;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -90,22 +91,19 @@ pub(super) fn register_this_thread() -> ThreadId {
     if names.threads.len() > MAX_THREADS {
         names.unnamed += 1;
         drop(names);
-        #[cfg(target_os = "linux")]
-        crate::shared_memory::count(crate::shared_memory::Counter::UnnamedThreads, 1);
+        shared_memory::count(shared_memory::Counter::UnnamedThreads, 1);
         return ThreadId::NONE;
     }
     names.threads.push(row);
     let id = ThreadId((names.threads.len() - 1) as u32);
     drop(names);
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected() {
+    if shared_memory::is_connected() {
         let thread = Thread { name: row.name(), os_id: row.os_id };
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Thread(id, thread));
+        shared_memory::append(&Record::Thread(id, thread));
     }
     id
 }
 
-#[cfg(target_os = "linux")]
 fn read_this_thread() -> ThreadRow {
     let mut row = ThreadRow::default();
     // SAFETY: the buffer is a local variable with the 16 bytes that a name can take; gettid has no arguments.
@@ -114,9 +112,4 @@ fn read_this_thread() -> ThreadRow {
         row.os_id = libc::syscall(libc::SYS_gettid) as u64;
     }
     row
-}
-
-#[cfg(not(target_os = "linux"))]
-fn read_this_thread() -> ThreadRow {
-    ThreadRow::default()
 }

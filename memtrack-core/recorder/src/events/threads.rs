@@ -11,6 +11,9 @@ use super::scope_sums;
 use super::thread_sums;
 use super::totals::{Sums, Totals};
 use crate::host::{Countdown, Recording, Sampler};
+use crate::shared_memory::{
+    Counter, PAGE_CONTENT_BYTES, PageKind, Purpose, arena, count, is_connected, page_content,
+};
 use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
@@ -249,8 +252,7 @@ pub(super) fn new_state() -> &'static ThreadState {
 
 /// Moves a state to memory where it stays for ever.
 fn place(state: ThreadState) -> &'static ThreadState {
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected()
+    if is_connected()
         && let Some(memory) = wiped::allocate::<ThreadState>()
     {
         // SAFETY: the memory is new, has the size and alignment of a state, and is never freed.
@@ -264,10 +266,8 @@ fn place(state: ThreadState) -> &'static ThreadState {
 
 /// Returns sums of 0 in shared memory; null if recording does not go to shared memory, or if no page is left.
 fn shared_sums() -> *mut ThreadSums {
-    #[cfg(target_os = "linux")]
-    if crate::shared_memory::is_connected() {
-        use crate::shared_memory::{Counter, PageKind, Purpose, arena, count, page_content};
-        const { assert!(size_of::<ThreadSums>() <= crate::shared_memory::PAGE_CONTENT_BYTES) };
+    if is_connected() {
+        const { assert!(size_of::<ThreadSums>() <= PAGE_CONTENT_BYTES) };
         if arena().is_none() {
             // This is a forked child beyond the limit, or without room for separate shared memory. It records nothing.
             switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
@@ -283,7 +283,6 @@ fn shared_sums() -> *mut ThreadSums {
 
 /// Adds the sums of a thread, in a page of shared memory, to `sums`. Returns the thread's current scope, and the bytes and
 /// blocks, by device slot, that it has allocated in that scope.
-#[cfg(target_os = "linux")]
 pub(crate) fn add_shared_sums(content: *const u8, sums: &mut [Sums]) -> (ScopeId, Vec<[u64; 2]>) {
     // SAFETY: the caller passes the content of a page of sums, which are atomic; any bytes are valid.
     let of_thread = unsafe { &*content.cast::<ThreadSums>() };
@@ -295,7 +294,6 @@ pub(crate) fn add_shared_sums(content: *const u8, sums: &mut [Sums]) -> (ScopeId
 /// Memory that the system zeroes in copies of the process. A child for which no fork handler was called
 /// ([`super::same_memory`]) finds its states zeroed, so it counts nothing. Otherwise it would add to its parent's sums in
 /// shared memory.
-#[cfg(target_os = "linux")]
 mod wiped {
     use crate::events::ForkCell;
     use crate::zeroed::map_pages;

@@ -14,7 +14,6 @@
 
 mod budget;
 mod counting;
-mod cpu_time;
 pub(crate) mod live_filter;
 pub mod reserve;
 mod sampler;
@@ -28,9 +27,8 @@ pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
 pub use crate::settings::Rules;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 pub(crate) use budget::grant_python_loan;
-#[cfg(target_os = "linux")]
 pub(crate) use budget::min_class;
 pub use budget::sample_block_bytes;
 pub(crate) use budget::so_far as sampling_so_far;

@@ -4,7 +4,6 @@
 //! served from the range until the threads have left memtrack. Blocks are never returned to the range. Until it is
 //! used, it takes up only address space.
 
-#[cfg(unix)]
 use crate::zeroed::map_pages;
 use crate::{internal_bytes, reentry, switch};
 use std::alloc::Layout;
@@ -23,7 +22,6 @@ static RAN_OUT: AtomicBool = AtomicBool::new(false);
 /// recording works without it.
 pub(crate) fn prepare() {
     RAN_OUT.store(false, Ordering::Release);
-    #[cfg(unix)]
     if START.load(Ordering::Acquire) == usize::MAX {
         let Some(start) = map_pages(RESERVE_BYTES) else { return };
         let address = start.as_ptr().expose_provenance();
@@ -44,17 +42,9 @@ pub(crate) fn ran_out() -> bool {
 
 /// Returns whether this much memory is available, as far as mapping and unmapping it can show.
 pub(crate) fn is_available(bytes: usize) -> bool {
-    #[cfg(unix)]
-    {
-        let bytes = bytes.max(1);
-        // SAFETY: the pages were just mapped, and nothing refers to them.
-        map_pages(bytes).is_some_and(|start| unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0)
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = bytes;
-        true
-    }
+    let bytes = bytes.max(1);
+    // SAFETY: the pages were just mapped, and nothing refers to them.
+    map_pages(bytes).is_some_and(|start| unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0)
 }
 
 /// Allocates from the reserve after the program's allocator has failed. For memtrack itself, returns a zeroed block, or

@@ -7,9 +7,9 @@
 
 use super::Countdown;
 use super::budget::{Activity, Cost, Ledger, interval, min_class, sample_block_bytes};
-use super::cpu_time::thread_cpu_ns;
-use crate::clock::{ns_per_tick, ticks};
+use crate::clock::{ns_per_tick, thread_cpu_ns, ticks};
 use crate::settings::{Rules, sampling};
+use crate::shared_memory;
 use memtrack_model::event::EventFlags;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -414,8 +414,7 @@ impl BudgetState {
 
 /// Returns the lowest class, which has the shortest interval, for which there is enough memory for events.
 fn min_class_of_room() -> u8 {
-    #[cfg(target_os = "linux")]
-    if let Some(arena) = crate::shared_memory::arena() {
+    if let Some(arena) = shared_memory::arena() {
         return arena.min_class();
     }
     0

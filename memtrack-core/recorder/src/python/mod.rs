@@ -8,15 +8,15 @@
 //! A recorded stack has its Python frames as [`FrameWord`]s; the command turns them into addresses with names.
 
 mod merge;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod reader;
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[cfg(not(target_arch = "x86_64"))]
 #[path = "unsupported.rs"]
 mod reader;
 mod word;
 
 pub use merge::{UNMERGED, merge};
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 pub use reader::functions;
 pub(crate) use reader::*;
 pub use word::{FrameWord, MAX_PYTHON_FRAMES};

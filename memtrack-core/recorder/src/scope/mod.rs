@@ -39,7 +39,7 @@ pub(crate) use {current::current_account, names::intern_name, observer::switch_t
 
 #[cfg(test)]
 pub(crate) use nodes::MAX_BYTES;
-#[cfg(all(feature = "record", target_os = "linux"))]
+#[cfg(feature = "record")]
 pub(crate) use nodes::log_all;
 
 pub use memtrack_model::snapshot::ScopeKind;

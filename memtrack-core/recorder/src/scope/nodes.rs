@@ -140,7 +140,6 @@ impl ScopeNode {
 
     /// Reports the scope to the command, if recording goes to shared memory.
     fn log(&self) {
-        #[cfg(target_os = "linux")]
         if crate::shared_memory::is_connected() {
             let _inside = reentry::enter();
             crate::shared_memory::append(&crate::shared_memory::log::Record::Scope(self.id, self.row()));
@@ -226,7 +225,6 @@ pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
 }
 
 /// Reports all scopes so far to the command, if recording goes to shared memory.
-#[cfg(target_os = "linux")]
 pub(crate) fn log_all() {
     nodes_after(0).for_each(ScopeNode::log);
 }
@@ -251,7 +249,6 @@ pub fn table() -> ScopeTable {
 
 fn count_folded() {
     FOLDED.get().fetch_add(1, Ordering::Relaxed);
-    #[cfg(target_os = "linux")]
     crate::shared_memory::count(crate::shared_memory::Counter::FoldedScopes, 1);
 }
 

@@ -1,7 +1,7 @@
 //! The program's side: an [`Arena`] is the shared memory of one process. It takes extents from the region and pages from its
 //! extents, without waiting. If there is no page, the event is lost, and the loss is counted.
 
-use super::command::{CommandWatch, UNKNOWN, coarse_ns, is_in_other_namespace, is_running, pid_namespace};
+use super::command::{CommandWatch, UNKNOWN, is_in_other_namespace, is_running, pid_namespace};
 use super::layout::{
     ABI, EXTENT_BYTES, EXTENT_PAGES, ExtentHeader, FREE, MAGIC, MAX_EXTENTS, PAGE_BYTES, PAGE_CONTENT_BYTES,
     PageHeader, PageKind, ProcessHeader, RegionHeader, owner_of, page_content,
@@ -282,7 +282,7 @@ impl Arena {
         }
         let heartbeat = self.region.heartbeat.load(Ordering::Relaxed);
         let collector_runs = || self.shares_pids && is_running(self.region.collector.load(Ordering::Relaxed));
-        if self.watch.has_ended(heartbeat, coarse_ns(), collector_runs) {
+        if self.watch.has_ended(heartbeat, clock::coarse_ns(), collector_runs) {
             turn_off();
         }
         None

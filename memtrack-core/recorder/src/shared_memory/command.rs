@@ -91,14 +91,6 @@ impl CommandWatch {
     }
 }
 
-/// Returns the time of a clock that needs no system call, in nanoseconds.
-pub(super) fn coarse_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists, and `now` is a local variable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

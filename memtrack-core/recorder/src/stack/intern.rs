@@ -6,6 +6,7 @@ use super::stored;
 use super::stored::{MAX_LEN, PIECE_ADDRESSES, StoredStacks};
 use crate::internal_bytes;
 use crate::shared_map::SharedMap;
+use crate::shared_memory::{Counter, arena, count, is_connected, log_bytes_of_stack};
 use foldhash::fast::FixedState;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{OUTER_FRAMES_OMITTED, StackTable};
@@ -95,27 +96,21 @@ impl StackInterner {
                 self.by_hash.make_room(&halves(hash));
                 continue;
             }
-            #[cfg(target_os = "linux")]
-            let log = {
-                use crate::shared_memory::{arena, is_connected, log_bytes_of_stack};
-                let log = arena().and_then(|arena| arena.try_lock_log(log_bytes_of_stack(outermost_first)));
-                if log.is_none() && is_connected() {
-                    drop((entry, stored));
-                    // Without room in the log, the command would not know the stack.
-                    if !arena().is_some_and(|arena| arena.make_room(log_bytes_of_stack(outermost_first))) {
-                        return None;
-                    }
-                    continue;
+            let log = arena().and_then(|arena| arena.try_lock_log(log_bytes_of_stack(outermost_first)));
+            if log.is_none() && is_connected() {
+                drop((entry, stored));
+                // Without room in the log, the command would not know the stack.
+                if !arena().is_some_and(|arena| arena.make_room(log_bytes_of_stack(outermost_first))) {
+                    return None;
                 }
-                log
-            };
+                continue;
+            }
             // If another thread has added a piece meanwhile, this one is freed when nothing is locked.
             if needs_piece && let Some(piece) = piece.take() {
                 stored.add_piece(piece);
                 internal_bytes::add(PIECE_ADDRESSES * size_of::<u64>());
             }
             let stack = stored.push(outermost_first);
-            #[cfg(target_os = "linux")]
             if let Some(mut log) = log {
                 // Log the stack before another thread can use its id.
                 log.append_stack(stack, outermost_first);
@@ -156,8 +151,7 @@ impl StackInterner {
 
     fn count_omitted(&self) {
         self.omitted.fetch_add(1, Ordering::Relaxed);
-        #[cfg(target_os = "linux")]
-        crate::shared_memory::count(crate::shared_memory::Counter::OmittedStacks, 1);
+        count(Counter::OmittedStacks, 1);
     }
 
     /// Returns the number of times a stack was omitted because there was no room.
@@ -233,7 +227,6 @@ fn add_to(table: &mut StackTable, stored: &StoredStacks, id: usize) {
 fn shortened(outermost_first: &[u64]) -> Vec<u64> {
     let innermost = |addresses: &[u64], len: usize| addresses[addresses.len().saturating_sub(len)..].to_vec();
     let mut short = vec![OUTER_FRAMES_OMITTED];
-    #[cfg(target_os = "linux")]
     if let Some(unmerged) = outermost_first.iter().position(|&word| word == crate::python::UNMERGED) {
         short.extend(innermost(&outermost_first[..unmerged], SHORTENED_LEN / 2));
         short.push(crate::python::UNMERGED);
@@ -325,7 +318,6 @@ mod tests {
         assert_eq!(interner.table().get(StackId(whole as u32)), [whole as u64; 250]);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn shortened_stack_keeps_frames_of_python_that_have_no_place_yet() {
         use crate::python::UNMERGED;

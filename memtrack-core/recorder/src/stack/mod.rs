@@ -3,7 +3,6 @@
 
 pub mod capture;
 pub mod intern;
-#[cfg(target_os = "linux")]
 pub mod modules;
 pub mod separate_stack;
 mod stored;

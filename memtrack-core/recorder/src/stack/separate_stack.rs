@@ -2,9 +2,9 @@
 //! stacks of 16 KiB and coroutines can record too. Only a few hundred bytes are used on the thread's own stack.
 #![allow(unsafe_code)]
 
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) use switch::POOL_BYTES as MAX_BYTES;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use switch::run;
 
 /// The number of bytes of stack that a hook may need, which is enough to stream a chunk in a debug build, with a
@@ -12,12 +12,12 @@ pub(crate) use switch::run;
 pub(crate) const ROOM_BYTES: u64 = 128 << 10;
 
 /// Runs `work` in place, because switching stacks is not implemented on this platform.
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod switch {
     use std::ffi::c_void;
     use std::mem::ManuallyDrop;

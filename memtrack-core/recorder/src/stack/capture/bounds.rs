@@ -1,7 +1,6 @@
 //! The bounds of a thread's stack, so that a walk never reads outside it.
 #![allow(unsafe_code)]
 
-#[cfg(target_os = "linux")]
 use super::mappings;
 
 /// The address range `low..high` of a thread's stack, which is empty if the system does not provide it.
@@ -12,14 +11,12 @@ pub(crate) struct StackBounds {
 }
 
 /// Returns whether the calling thread is the process's first one.
-#[cfg(target_os = "linux")]
 fn is_main_thread() -> bool {
     // SAFETY: both calls only return numbers.
     unsafe { libc::syscall(libc::SYS_gettid) == libc::syscall(libc::SYS_getpid) }
 }
 
 /// Returns the limit of the main thread's stack, in bytes; `None` if there is none.
-#[cfg(target_os = "linux")]
 fn stack_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the call writes to the local variable.
@@ -30,7 +27,6 @@ fn stack_limit() -> Option<u64> {
 impl StackBounds {
     /// Queries the bounds of the calling thread's stack, once per thread. The C library is asked, except about the main thread,
     /// and if the thread may hold locks of the program's allocator, which the C library's function would call.
-    #[cfg(target_os = "linux")]
     pub(crate) fn of_this_thread() -> Self {
         if is_main_thread() || crate::reentry::is_mapping() {
             return Self::from_list_of_mappings().unwrap_or(Self { low: 0, high: 0 });
@@ -55,7 +51,6 @@ impl StackBounds {
 
     /// Finds the mapping that contains the stack in the system's list, without allocating memory. `None` if there is no such
     /// list.
-    #[cfg(target_os = "linux")]
     fn from_list_of_mappings() -> Option<Self> {
         if is_main_thread() {
             // SAFETY: the call returns a number from memory that the system prepared.
@@ -70,12 +65,6 @@ impl StackBounds {
         let high = unsafe { libc::pthread_self() } as u64;
         let (_, mapping) = mappings::around(high)?;
         Some(Self { low: mapping.start, high })
-    }
-
-    /// Returns empty bounds. The bounds are unknown on other systems, so no stack is read.
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn of_this_thread() -> Self {
-        Self { low: 0, high: 0 }
     }
 
     /// Returns whether `sp` points into this stack.

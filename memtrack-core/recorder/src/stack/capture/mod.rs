@@ -10,26 +10,25 @@
 //! pointers take 36 ns (docs/COSTS.md).
 
 mod bounds;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod foreign;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod frame_pointers;
-#[cfg(target_os = "linux")]
 mod mappings;
 mod registers;
 mod slow;
 #[cfg(test)]
 mod tests;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod unwind;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 mod unwind_tables;
 
 pub(crate) use bounds::StackBounds;
 pub(crate) use registers::Registers;
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) use unwind_tables::MAX_COPIED_BYTES;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 pub(in crate::stack) use unwind_tables::binary_at;
 
 /// The maximum number of frames in a stack. If a stack is deeper, its innermost frames are kept.
@@ -51,12 +50,12 @@ pub enum CaptureMethod {
 /// 370 KB, of which a thread with few call sites touches only a part.
 pub(crate) struct Capture {
     addresses: [u64; MAX_FRAMES],
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     unwind: unwind::ThreadUnwinder,
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     chain: frame_pointers::ThreadChain,
     /// A buffer for the words of foreign stacks, which are not the thread's own.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     foreign: Vec<u64>,
 }
 
@@ -65,18 +64,18 @@ impl Capture {
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
             addresses: [0; MAX_FRAMES],
-            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            #[cfg(target_arch = "x86_64")]
             unwind: unwind::ThreadUnwinder::new(),
-            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            #[cfg(target_arch = "x86_64")]
             chain: frame_pointers::ThreadChain::new(),
-            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            #[cfg(target_arch = "x86_64")]
             foreign: Vec::new(),
         })
     }
 
     /// Drops the previous stack, because another thread will use the buffers.
     pub(crate) fn forget(&mut self) {
-        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        #[cfg(target_arch = "x86_64")]
         {
             self.unwind.forget();
             self.chain.forget();
@@ -87,7 +86,7 @@ impl Capture {
     /// frame of the calling thread that still exists, and `bounds` must be the bounds of the thread's stack.
     ///
     /// Returns the return addresses, outermost first.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn take(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
         if !bounds.contain(registers.sp) {
@@ -113,7 +112,7 @@ impl Capture {
     /// Captures the stack of the calling thread.
     ///
     /// Returns the return addresses, outermost first.
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub(crate) fn take(&mut self, _registers: &Registers, bounds: &StackBounds) -> &[u64] {
         // The thread's frames cannot be walked from a separate stack.
@@ -123,7 +122,7 @@ impl Capture {
     /// Captures the stack with the given method, for benchmarks and tests. Returns `None` if the method does not work.
     #[doc(hidden)]
     pub(crate) fn take_by(&mut self, method: CaptureMethod, bounds: &StackBounds) -> Option<&[u64]> {
-        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        #[cfg(target_arch = "x86_64")]
         {
             let registers = Registers::here();
             match method {
@@ -144,7 +143,7 @@ impl Capture {
 /// Reads the loaded modules, and determines by a self-check whether frame pointers can be trusted. This is called when
 /// monitoring starts. It must not be called inside a hook, because it takes the dynamic linker's lock and allocates.
 pub fn prepare() -> CaptureMethod {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     {
         unwind_tables::refresh();
         {
@@ -154,16 +153,16 @@ pub fn prepare() -> CaptureMethod {
         }
         if frame_pointers::is_verified() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
     }
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     CaptureMethod::Backtrace
 }
 
 /// Loads the unwind tables of binaries that are still unknown, for a new stack with these `addresses`. Returns whether
 /// any tables were loaded, in which case the stack may have been truncated and should be captured again.
 pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     return unwind_tables::load(addresses);
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     {
         let _ = addresses;
         false
@@ -176,7 +175,7 @@ pub(crate) struct Unloaded {
     pub(crate) code: std::ops::Range<u64>,
     /// The binary's entry in a recording's list of modules.
     pub(crate) module: Option<memtrack_model::snapshot::Module>,
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     binary: unwind_tables::UnloadedBinary,
 }
 
@@ -184,7 +183,7 @@ impl Unloaded {
     /// Ensures that code that is later loaded at the same addresses is distinguished from this binary's code, because
     /// stored stacks contain these addresses.
     pub(crate) fn reserve_addresses(&self) {
-        #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+        #[cfg(target_arch = "x86_64")]
         unwind_tables::reserve(&self.binary);
     }
 }
@@ -192,7 +191,7 @@ impl Unloaded {
 /// Returns the binaries that were unloaded since the last call. Must not be called inside a hook, because it takes the
 /// dynamic linker's lock, except in a forked child, where that lock may be held forever.
 pub(crate) fn unloaded() -> Vec<Unloaded> {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     {
         unwind_tables::refresh();
         let convert = |binary: unwind_tables::UnloadedBinary| Unloaded {
@@ -202,7 +201,7 @@ pub(crate) fn unloaded() -> Vec<Unloaded> {
         };
         unwind_tables::take_unloaded().into_iter().map(convert).collect()
     }
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     Vec::new()
 }
 
@@ -211,9 +210,9 @@ pub(crate) fn unloaded() -> Vec<Unloaded> {
 pub(crate) fn as_recorded(
     module: memtrack_model::snapshot::Module,
 ) -> Option<memtrack_model::snapshot::Module> {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     return unwind_tables::as_recorded(module);
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     Some(module)
 }
 
@@ -221,25 +220,25 @@ pub(crate) fn as_recorded(
 pub(crate) fn listed_in_child(
     parent_modules: Vec<memtrack_model::snapshot::Module>,
 ) -> Vec<memtrack_model::snapshot::Module> {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     return unwind_tables::listed_in_child(parent_modules);
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     parent_modules
 }
 
 /// Relocates a new stack's addresses before they are stored, so that each address in a recording refers to the code of
 /// only one binary, even after binaries have been unloaded.
 pub(crate) fn relocate(addresses: &mut [u64]) {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     unwind_tables::relocate(addresses);
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     let _ = addresses;
 }
 
 /// Returns a number that changes when the known binaries change, which makes a recording's list of modules outdated.
 pub(crate) fn binaries_generation() -> u32 {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     return unwind_tables::generation();
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     0
 }

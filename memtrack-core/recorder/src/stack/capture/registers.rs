@@ -6,18 +6,18 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     /// Instruction pointer.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     pub(super) ip: u64,
     /// Stack pointer.
     pub(super) sp: u64,
     /// The frame pointer, or whatever else `rbp` holds.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     pub(super) bp: u64,
 }
 
 impl Registers {
     /// Returns the registers of the calling function.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn here() -> Self {
         let (ip, sp, bp);
@@ -36,8 +36,8 @@ impl Registers {
         Self { ip, sp, bp }
     }
 
-    /// Returns only an approximate stack pointer, because stacks are captured in another way on other platforms.
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    /// Returns only an approximate stack pointer, because stacks are captured in another way on other processors.
+    #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub(crate) fn here() -> Self {
         let here = 0_u8;

@@ -178,7 +178,7 @@ fn on_some_threads(method: CaptureMethod) -> u64 {
     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn the_unwinder_with_reuse_agrees_with_backtrace() {
     assert!(on_some_threads(CaptureMethod::Unwinder) >= 6000);
@@ -186,7 +186,7 @@ fn the_unwinder_with_reuse_agrees_with_backtrace() {
 
 /// Compares only if the program has frame pointers, because otherwise the chain ends early and there is nothing to
 /// compare.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
     if prepare() == CaptureMethod::FramePointers {
@@ -196,7 +196,7 @@ fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
 
 /// As in a hook whose thread has no room left on its stack, the registers are read here and the walk runs on another
 /// stack.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_stack_can_be_taken_from_another_stack() {
     prepare();
@@ -210,7 +210,7 @@ fn a_stack_can_be_taken_from_another_stack() {
 }
 
 /// The system does not know about coroutines' stacks. In this test, a block of memory serves as one.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_foreign_stack_is_taken_without_reading_beyond_it() {
     #[inline(never)]

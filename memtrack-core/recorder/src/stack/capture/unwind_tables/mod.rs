@@ -18,6 +18,7 @@ pub(super) use relocation::{as_recorded, relocate, reserve};
 pub(crate) use sections::MAX_COPIED_BYTES;
 
 use crate::events::{ForkCell, generation as generation_of_process, wait_for_hooks};
+use crate::shared_memory::{self, log::Record};
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module as Unwound, MustNotAllocateDuringUnwind, Unwinder};
 use guard::{Guard, Guarded};
@@ -239,7 +240,7 @@ pub(super) fn load(addresses: &[u64]) -> bool {
 /// Reports new binaries to the command, if recording goes to shared memory. Called before a stack can go through them.
 fn log_modules(new: &[Binary]) {
     for module in new.iter().filter_map(Binary::as_recorded) {
-        crate::shared_memory::append(&crate::shared_memory::log::Record::Module(module));
+        shared_memory::append(&Record::Module(module));
     }
 }
 
