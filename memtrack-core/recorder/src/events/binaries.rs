@@ -5,7 +5,7 @@
 use super::fork::{self, ForkCell};
 use super::{RECORDER, kits};
 use crate::shared_memory::{self, log::Record};
-use crate::stack::capture::{as_recorded, listed_in_child, unloaded};
+use crate::stack::capture::{as_recorded, listed_in_child, reserve_addresses, unloaded};
 use crate::stack::modules::loaded_modules;
 use memtrack_model::snapshot::Module;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -126,7 +126,7 @@ pub(super) fn process_unloaded() {
         if !is_in_stacks && !binary.module.as_ref().is_some_and(is_listed) {
             continue;
         }
-        binary.reserve_addresses();
+        reserve_addresses(&binary);
         let Some(module) = binary.module else { continue };
         let mut all = UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() == MAX_UNLOADED {

@@ -31,13 +31,7 @@ pub fn loaded_modules() -> Vec<Module> {
 /// it, or if the binary cannot be determined without a search (on processors other than x86-64, and with glibc before
 /// 2.35). Takes no lock.
 pub fn binary_at(address: u64) -> Option<Range<u64>> {
-    #[cfg(target_arch = "x86_64")]
-    return super::capture::binary_at(address);
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = address;
-        None
-    }
+    super::capture::binary_at(address)
 }
 
 /// Converts the dynamic linker's name for a binary to a path that is also valid in other processes.

@@ -23,13 +23,19 @@ mod tests;
 mod unwind;
 #[cfg(target_arch = "x86_64")]
 mod unwind_tables;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_unwind_tables.rs"]
+mod unwind_tables;
 
 pub(crate) use bounds::StackBounds;
 pub(crate) use registers::Registers;
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) use unwind_tables::MAX_COPIED_BYTES;
-#[cfg(target_arch = "x86_64")]
 pub(in crate::stack) use unwind_tables::binary_at;
+pub(crate) use unwind_tables::{
+    as_recorded, generation as binaries_generation, listed_in_child, load as load_binaries_of, relocate,
+    reserve as reserve_addresses, unloaded,
+};
 
 /// The maximum number of frames in a stack. If a stack is deeper, its innermost frames are kept.
 pub(crate) const MAX_FRAMES: usize = 256;
@@ -155,90 +161,4 @@ pub fn prepare() -> CaptureMethod {
     }
     #[cfg(not(target_arch = "x86_64"))]
     CaptureMethod::Backtrace
-}
-
-/// Loads the unwind tables of binaries that are still unknown, for a new stack with these `addresses`. Returns whether
-/// any tables were loaded, in which case the stack may have been truncated and should be captured again.
-pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return unwind_tables::load(addresses);
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = addresses;
-        false
-    }
-}
-
-/// A binary that is no longer loaded.
-pub(crate) struct Unloaded {
-    /// The range of addresses that the binary's code has in stored stacks.
-    pub(crate) code: std::ops::Range<u64>,
-    /// The binary's entry in a recording's list of modules.
-    pub(crate) module: Option<memtrack_model::snapshot::Module>,
-    #[cfg(target_arch = "x86_64")]
-    binary: unwind_tables::UnloadedBinary,
-}
-
-impl Unloaded {
-    /// Ensures that code that is later loaded at the same addresses is distinguished from this binary's code, because
-    /// stored stacks contain these addresses.
-    pub(crate) fn reserve_addresses(&self) {
-        #[cfg(target_arch = "x86_64")]
-        unwind_tables::reserve(&self.binary);
-    }
-}
-
-/// Returns the binaries that were unloaded since the last call. Must not be called inside a hook, because it takes the
-/// dynamic linker's lock, except in a forked child, where that lock may be held forever.
-pub(crate) fn unloaded() -> Vec<Unloaded> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        unwind_tables::refresh();
-        let convert = |binary: unwind_tables::UnloadedBinary| Unloaded {
-            code: binary.code.clone(),
-            module: binary.module.clone(),
-            binary,
-        };
-        unwind_tables::take_unloaded().into_iter().map(convert).collect()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    Vec::new()
-}
-
-/// Returns a loaded binary as it is recorded, or `None` if its addresses are reserved for an unloaded binary and no stack
-/// goes through the loaded one.
-pub(crate) fn as_recorded(
-    module: memtrack_model::snapshot::Module,
-) -> Option<memtrack_model::snapshot::Module> {
-    #[cfg(target_arch = "x86_64")]
-    return unwind_tables::as_recorded(module);
-    #[cfg(not(target_arch = "x86_64"))]
-    Some(module)
-}
-
-/// Returns the binaries for a forked child, based on its parent's list. Takes no lock of the dynamic linker.
-pub(crate) fn listed_in_child(
-    parent_modules: Vec<memtrack_model::snapshot::Module>,
-) -> Vec<memtrack_model::snapshot::Module> {
-    #[cfg(target_arch = "x86_64")]
-    return unwind_tables::listed_in_child(parent_modules);
-    #[cfg(not(target_arch = "x86_64"))]
-    parent_modules
-}
-
-/// Relocates a new stack's addresses before they are stored, so that each address in a recording refers to the code of
-/// only one binary, even after binaries have been unloaded.
-pub(crate) fn relocate(addresses: &mut [u64]) {
-    #[cfg(target_arch = "x86_64")]
-    unwind_tables::relocate(addresses);
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = addresses;
-}
-
-/// Returns a number that changes when the known binaries change, which makes a recording's list of modules outdated.
-pub(crate) fn binaries_generation() -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    return unwind_tables::generation();
-    #[cfg(not(target_arch = "x86_64"))]
-    0
 }

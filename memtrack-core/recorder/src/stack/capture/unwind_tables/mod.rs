@@ -13,7 +13,7 @@ mod loader;
 mod relocation;
 mod sections;
 
-pub(super) use relocation::{as_recorded, relocate, reserve};
+pub(crate) use relocation::{as_recorded, relocate, reserve};
 #[cfg(test)]
 pub(crate) use sections::MAX_COPIED_BYTES;
 
@@ -66,8 +66,8 @@ struct Binary {
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of times the known binaries have changed.
-pub(super) fn generation() -> u32 {
+/// Returns the number of times the known binaries have changed, which makes a recording's list of modules outdated.
+pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
 
@@ -99,11 +99,13 @@ pub(crate) struct UnloadedBinary {
     raw: Range<u64>,
 }
 
-/// The unloaded binaries that [`take_unloaded`] has not returned yet.
+/// The unloaded binaries that [`unloaded`] has not returned yet.
 static UNLOADED: ForkCell<Mutex<Vec<UnloadedBinary>>> = ForkCell::new(Mutex::default);
 
-/// Returns the binaries that [`refresh`] has found to be unloaded since the last call.
-pub(super) fn take_unloaded() -> Vec<UnloadedBinary> {
+/// Returns the binaries that were unloaded since the last call. Must not be called inside a hook, because it takes the
+/// dynamic linker's lock, except in a forked child, where that lock may be held forever.
+pub(crate) fn unloaded() -> Vec<UnloadedBinary> {
+    refresh();
     std::mem::take(&mut *UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -138,7 +140,7 @@ pub(super) fn refresh() {
 
 /// Returns the binaries for a forked child, which are those on its parent's list that are still loaded, and those that
 /// have been added since. Takes no lock of the dynamic linker.
-pub(super) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
+pub(crate) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
     let _lock = lock_known();
     let known = known().map_or(&[][..], |known| &known.binaries);
     let described: Vec<(&Binary, Module)> =
@@ -200,9 +202,10 @@ fn free_retired() {
 /// millisecond.
 const MAX_YIELDS: u32 = 64;
 
-/// Adds the binaries that contain those `addresses` that are in no known binary. Returns whether any binary was added, by
-/// this thread or by another one meanwhile. Called inside hooks.
-pub(super) fn load(addresses: &[u64]) -> bool {
+/// Adds the binaries that contain those `addresses` of a new stack that are in no known binary. Returns whether any binary was
+/// added, by this thread or by another one meanwhile: then the stack may have been truncated and should be captured again.
+/// Called inside hooks.
+pub(crate) fn load(addresses: &[u64]) -> bool {
     let has_unknown = |known: &Known| addresses.iter().any(|&address| !known.contains(address));
     let Some(first) = known() else { return false };
     if !has_unknown(first) {

@@ -20,8 +20,9 @@ static ANY_RESERVED: AtomicBool = AtomicBool::new(false);
 /// The maximum number of ranges. Beyond it, the oldest are dropped.
 const MAX_RESERVED: usize = 4096;
 
-/// Reserves the addresses of an unloaded binary, so that code loaded there later gets other addresses in recordings.
-pub(in crate::stack::capture) fn reserve(unloaded: &UnloadedBinary) {
+/// Reserves the addresses of an unloaded binary, which are in stored stacks, so that code loaded there later gets other
+/// addresses in recordings.
+pub(crate) fn reserve(unloaded: &UnloadedBinary) {
     let mut reserved = RESERVED.get().lock().unwrap_or_else(PoisonError::into_inner);
     if !reserved.contains(&unloaded.raw) {
         if reserved.len() == MAX_RESERVED {
@@ -52,7 +53,7 @@ pub(super) fn shift_of(code: &Range<u64>) -> u64 {
 
 /// Returns a loaded binary as it is recorded, relocated if necessary. Returns `None` if its addresses are reserved for
 /// an unloaded binary and no stack goes through the loaded one.
-pub(in crate::stack::capture) fn as_recorded(module: Module) -> Option<Module> {
+pub(crate) fn as_recorded(module: Module) -> Option<Module> {
     let (start, end) = (module.start, module.end);
     let overlaps = |code: &Range<u64>| code.start < end && start < code.end;
     let _lock = lock_known();
@@ -64,8 +65,8 @@ pub(in crate::stack::capture) fn as_recorded(module: Module) -> Option<Module> {
     (!reserved.iter().any(overlaps)).then_some(module)
 }
 
-/// Relocates the addresses of code that was loaded at reserved addresses.
-pub(in crate::stack::capture) fn relocate(addresses: &mut [u64]) {
+/// Relocates those addresses of a new stack that are of code that was loaded at reserved addresses, before they are stored.
+pub(crate) fn relocate(addresses: &mut [u64]) {
     if !ANY_RESERVED.load(Ordering::Acquire) {
         return;
     }
