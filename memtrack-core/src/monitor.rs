@@ -8,7 +8,7 @@ use std::io;
 use {
     memtrack_recorder::recorder::{ForkCell, session},
     memtrack_recorder::{host, message, reentry, switch},
-    std::sync::{Mutex, Once, PoisonError},
+    std::sync::{Mutex, Once},
 };
 
 #[cfg(all(feature = "record", not(feature = "report")))]
@@ -39,7 +39,7 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
         let mut monitor = Monitor::new();
         monitor.start_monitor_with(options)?;
         let _inside = reentry::enter();
-        MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).push(monitor);
+        MONITORS.lock().push(monitor);
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ pub fn stop() -> Recording {
 #[cfg(feature = "record")]
 fn end_newest() -> Recording {
     let _inside = reentry::enter();
-    let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let newest = MONITORS.lock().pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
     // If an outer monitor is still recording, the program may drop the returned value during that recording.
     // `allocate_for_program` prevents these frees from being recorded.

@@ -8,8 +8,8 @@ use crate::shared_memory::{self, log::Record};
 use crate::stack::capture::{as_recorded, listed_in_child, reserve_addresses, unloaded};
 use crate::stack::modules::loaded_modules;
 use memtrack_model::snapshot::Module;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The newest list of loaded binaries, which a forked child inherits; null before the first one. Read and replaced
 /// while [`KNOWN_LOCK`] is held.
@@ -18,7 +18,7 @@ static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// Returns a copy of the newest list of binaries; `None` if there is no list yet.
 fn known() -> Option<Vec<Module>> {
-    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = KNOWN_LOCK.lock();
     // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.cloned()
 }
@@ -26,7 +26,7 @@ fn known() -> Option<Vec<Module>> {
 /// Replaces the newest list of binaries.
 fn set_known(list: &[Module]) {
     let list = Box::into_raw(Box::new(list.to_vec()));
-    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = KNOWN_LOCK.lock();
     let replaced = KNOWN.swap(list, Ordering::AcqRel);
     if !replaced.is_null() {
         // SAFETY: the pointer came from a box, and other threads access the list only while the lock is held.
@@ -63,14 +63,14 @@ pub(super) fn loaded() -> Vec<Module> {
     }
     process_unloaded();
     let mut now: Vec<Module> = loaded_modules().into_iter().filter_map(as_recorded).collect();
-    now.extend(UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+    now.extend(UNLOADED.lock().iter().cloned());
     set_known(&now);
     now
 }
 
 /// Returns the binaries of a forked child, derived from the `previous` list.
 fn list_in_child(previous: Vec<Module>) -> Vec<Module> {
-    let unloaded = UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let unloaded = UNLOADED.lock().clone();
     let others = previous.into_iter().filter(|module| !unloaded.contains(module)).collect();
     let mut now = listed_in_child(others);
     now.extend(unloaded);
@@ -81,7 +81,7 @@ fn list_in_child(previous: Vec<Module>) -> Vec<Module> {
 /// Returns whether the newest list contains the module. The list may have been written to a file, so the addresses of a
 /// listed module must not be reused for other modules.
 fn is_listed(module: &Module) -> bool {
-    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = KNOWN_LOCK.lock();
     // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
     let list = unsafe { KNOWN.load(Ordering::Acquire).as_ref() };
     list.is_some_and(|list| {
@@ -98,8 +98,8 @@ const MAX_UNLOADED: usize = 4096;
 /// Returns the memory of the newest list and of the list of unloaded binaries, in bytes.
 pub(super) fn list_bytes() -> usize {
     let bytes_of_list = |list: &[Module]| list.iter().map(bytes_of).sum::<usize>();
-    let unloaded = bytes_of_list(&UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner));
-    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let unloaded = bytes_of_list(&UNLOADED.lock());
+    let _lock = KNOWN_LOCK.lock();
     // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
     unloaded + unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.map_or(0, |list| bytes_of_list(list))
 }
@@ -128,7 +128,7 @@ pub(super) fn process_unloaded() {
         }
         reserve_addresses(&binary);
         let Some(module) = binary.module else { continue };
-        let mut all = UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = UNLOADED.lock();
         if all.len() == MAX_UNLOADED {
             all.remove(0);
         }

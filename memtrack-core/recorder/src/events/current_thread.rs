@@ -53,10 +53,6 @@ impl ExclusiveStates {
 /// Locked when a thread begins to record, and when it ends.
 static EXCLUSIVE_STATES: ForkCell<Mutex<ExclusiveStates>> = ForkCell::new(ExclusiveStates::new);
 
-fn exclusive_states() -> MutexGuard<'static, ExclusiveStates> {
-    EXCLUSIVE_STATES.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The number of states for threads that have no exclusive one, because they are ending or there are too many.
 pub(super) const SHARED_STATE_COUNT: usize = 8;
 type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED_STATE_COUNT];
@@ -238,7 +234,7 @@ pub(super) fn lock_any<T>(mutexes: &'static [Mutex<T>], number: usize) -> MutexG
 
 /// Returns a free state, or a new one; `None` when the maximum number is in use.
 fn acquire_state() -> Option<&'static ThreadState> {
-    let mut states = exclusive_states();
+    let mut states = EXCLUSIVE_STATES.lock();
     if let Some(state) = states.free.pop() {
         thread_sums::add_thread(state);
         return Some(state);
@@ -250,7 +246,7 @@ fn acquire_state() -> Option<&'static ThreadState> {
     // The state is created while no lock is held.
     drop(states);
     let state = new_state();
-    let _alone = exclusive_states();
+    let _alone = EXCLUSIVE_STATES.lock();
     thread_sums::add_thread(state);
     Some(state)
 }
@@ -258,7 +254,7 @@ fn acquire_state() -> Option<&'static ThreadState> {
 /// Creates a state that threads share and that lives as long as the process.
 fn new_shared_state() -> &'static ThreadState {
     let state = new_state();
-    let _alone = exclusive_states();
+    let _alone = EXCLUSIVE_STATES.lock();
     thread_sums::add_thread(state);
     state
 }
@@ -341,7 +337,7 @@ extern "C" fn on_thread_end(state: *mut c_void) {
     if let Some(kit) = kit {
         kits::release(kit);
     }
-    let mut states = exclusive_states();
+    let mut states = EXCLUSIVE_STATES.lock();
     thread_sums::remove_thread(state);
     states.free.push(state);
 }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The cells that a forked child empties: a lock-free list.
 static CELLS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
@@ -51,6 +52,14 @@ pub struct ForkCell<T: 'static> {
     /// Whether the cell is in the list, or need not be because children keep its value.
     is_linked: AtomicBool,
     make: fn() -> T,
+}
+
+impl<T: Send> ForkCell<Mutex<T>> {
+    /// Locks the value, also if a thread has panicked while it had locked it: the recording goes on.
+    #[inline(always)]
+    pub fn lock(&'static self) -> MutexGuard<'static, T> {
+        self.get().lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<T: Send + Sync> ForkCell<T> {

@@ -6,8 +6,8 @@ use super::fork::ForkCell;
 use super::{Options, fork};
 use memtrack_file::tagged_path;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The options of the running session, which a forked child reads without a lock; null if no session runs.
 static PUBLISHED: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
@@ -19,7 +19,7 @@ static KNOWN: ForkCell<Mutex<Vec<&'static Options>>> = ForkCell::new(Mutex::defa
 /// because a child may read it, so equal options share one value.
 pub(super) fn publish(options: Option<&Options>) {
     let running = options.map_or(std::ptr::null_mut(), |options| {
-        let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         let found = known.iter().find(|known| **known == options).copied();
         let leaked = found.unwrap_or_else(|| {
             let leaked: &'static Options = Box::leak(Box::new(options.clone()));

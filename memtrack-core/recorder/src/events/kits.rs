@@ -9,8 +9,8 @@ use super::fork::ForkCell;
 use crate::python::PythonFrames;
 use crate::stack::capture::Capture;
 use crate::stack::intern::StackCache;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of threads that own a kit. All kits together take at most 24 MB.
 const MAX_OWNED_KITS: usize = 40;
@@ -93,15 +93,11 @@ static POOL: ForkCell<Mutex<Pool>> = ForkCell::new(Pool::new);
 type SharedKits = [Mutex<Option<Kit>>; SHARED_KIT_COUNT];
 static SHARED_KITS: ForkCell<SharedKits> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
-fn pool() -> MutexGuard<'static, Pool> {
-    POOL.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns a kit for the calling thread, to be [released](release) when the thread ends; `None` if the limit is
 /// reached.
 #[cold]
 pub(super) fn acquire() -> Option<Kit> {
-    let mut pool = pool();
+    let mut pool = POOL.lock();
     if let Some(mut kit) = pool.free.pop() {
         kit.capture.forget();
         return Some(kit);
@@ -116,7 +112,7 @@ pub(super) fn acquire() -> Option<Kit> {
 
 /// Returns a thread's kit to the pool, for the next thread.
 pub(super) fn release(kit: Kit) {
-    pool().free.push(kit);
+    POOL.lock().free.push(kit);
 }
 
 /// Calls `work` with one of the shared kits. The thread's `number` chooses the kit, so that threads that run at the

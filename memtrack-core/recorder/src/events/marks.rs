@@ -11,7 +11,7 @@ use crate::shared_memory::{self, log::Record};
 use crate::{internal_bytes, reentry};
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// The maximum number of marks that are kept.
 const MAX_MARKS: usize = 1 << 16;
@@ -63,10 +63,6 @@ impl Log {
     }
 }
 
-fn lock_log() -> MutexGuard<'static, Log> {
-    LOG.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Does the same as [`mark`](crate::record::mark), which has checked that events are recorded.
 #[inline(never)]
 pub(crate) fn mark_now(name: &str) {
@@ -77,7 +73,7 @@ pub(crate) fn mark_now(name: &str) {
         let ticks = inside.thread.stamp();
         let row = LoggedMark { ticks, thread: inside.thread.thread_id(), name };
         shared_memory::append(&Record::Mark(ticks, row.thread, name.into()));
-        lock_log().push(row);
+        LOG.lock().push(row);
     });
 }
 
@@ -104,9 +100,9 @@ fn copy_since(seen: u64) -> (Vec<LoggedMark>, u64) {
     }
     let _inside = reentry::enter();
     // The memory is allocated before the log is locked; rows that are added meanwhile are left to the next call.
-    let wanted = lock_log().kept().end.saturating_sub(seen).min(MAX_MARKS as u64) as usize;
+    let wanted = LOG.lock().kept().end.saturating_sub(seen).min(MAX_MARKS as u64) as usize;
     let mut rows = Vec::with_capacity(wanted);
-    let log = lock_log();
+    let log = LOG.lock();
     let kept = log.kept();
     let first = kept.start.max(seen);
     rows.extend((first..kept.end).take(wanted).map(|number| log.row(number)));
@@ -122,7 +118,7 @@ fn to_marks(rows: impl Iterator<Item = LoggedMark>, left_out: u64) -> Marks {
 /// Removes all marks.
 pub(super) fn clear() {
     if LOG.is_made() {
-        let mut log = lock_log();
+        let mut log = LOG.lock();
         log.rows.clear();
         log.count = 0;
     }

@@ -17,7 +17,7 @@ use memtrack_file::{ReplacingFile, tagged_path};
 use memtrack_model::snapshot::Snapshot;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock};
 use std::time::Duration;
 
 /// A running session.
@@ -53,10 +53,6 @@ impl Session {
 pub(super) static SESSION: ForkCell<Mutex<Option<Session>>> =
     ForkCell::new(|| Mutex::new(inherited_session()));
 
-fn session() -> MutexGuard<'static, Option<Session>> {
-    SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Starts recording, or joins the running session. Returns whether the caller is now a monitor of the session and must
 /// call [`stop`]; false if the options enable nothing and no session runs. If the limit on the process's address space
 /// leaves too little room for a recording, prints a message, records nothing and returns false.
@@ -69,7 +65,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     let _inside = reentry::enter();
     // Made absolute because the program may change its working directory later, as daemons do.
     let options = &options.clone().with_absolute_paths()?;
-    let mut session = session();
+    let mut session = SESSION.lock();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
         let lost = options.describe_ignored(&running.options, crate::host::is_installed());
@@ -166,7 +162,7 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
     let _no_cancellation = signals::CancellationBlocked::now();
     read_driver();
     let _inside = reentry::enter();
-    let mut session = session();
+    let mut session = SESSION.lock();
     let Some(running) = session.as_mut() else { return (Snapshot::default(), Ok(())) };
     running.monitors -= 1;
     if running.monitors > 0 {
@@ -234,7 +230,7 @@ pub fn snapshot() -> Option<Snapshot> {
     let _no_cancellation = signals::CancellationBlocked::now();
     read_driver();
     let _inside = reentry::enter();
-    let session = session();
+    let session = SESSION.lock();
     let running = session.as_ref().filter(|_| has_memory().is_ok())?;
     Some(RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
@@ -244,7 +240,7 @@ pub fn snapshot() -> Option<Snapshot> {
 /// recent. The first dump and the newest of the later dumps are kept.
 pub(super) fn dump_on_oom(max_dumps: u64) -> Option<(Snapshot, PathBuf)> {
     let _no_cancellation = signals::CancellationBlocked::now();
-    let mut session = session();
+    let mut session = SESSION.lock();
     let running = session.as_mut()?;
     let may_dump = running.dumps < max_dumps || running.dump_pace.is_due();
     let path = running.options.dump_on_oom.as_ref().filter(|_| may_dump && may_write_file())?;
@@ -263,14 +259,14 @@ fn dump_path(path: &Path, earlier: u64, max_dumps: u64) -> PathBuf {
 
 /// Notes that a dump was written, and how long that took.
 pub(super) fn note_dump(cost: Duration) {
-    if let Some(running) = session().as_mut() {
+    if let Some(running) = SESSION.lock().as_mut() {
         running.dump_pace.done(cost);
     }
 }
 
 /// Returns the sums of each device slot at the start of the session; the current sums if no session runs.
 pub fn sums_at_start() -> Vec<Sums> {
-    session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
+    SESSION.lock().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
 /// Writes the recording to the path in the options, or finishes its stream. An error contains the file's name.

@@ -5,7 +5,7 @@ use super::fork::ForkCell;
 use crate::shared_memory::{self, log::Record};
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Thread;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Locked when a thread first records, and by collectors.
 static NAMES: ForkCell<Mutex<Names>> = ForkCell::new(|| Mutex::new(Names::new()));
@@ -44,13 +44,9 @@ impl Names {
     }
 }
 
-fn names() -> MutexGuard<'static, Names> {
-    NAMES.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the number of threads that are recorded as the unknown thread because there were too many threads.
 pub(super) fn unnamed() -> u64 {
-    names().unnamed
+    NAMES.lock().unnamed
 }
 
 /// The memory of the names, in bytes.
@@ -65,7 +61,7 @@ pub(crate) fn threads() -> Vec<Thread> {
 
 /// Returns the name of a thread; `None` for the unknown thread.
 pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
-    let row = names().threads.get(thread.index()).copied();
+    let row = NAMES.lock().threads.get(thread.index()).copied();
     row.filter(|_| thread != ThreadId::NONE).map(|row| row.name())
 }
 
@@ -77,9 +73,9 @@ pub(super) fn names_bytes() -> usize {
 /// Returns the threads with ids from `first` on.
 pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
     // The memory is allocated while the names are not locked.
-    let count = names().threads.len().saturating_sub(first);
+    let count = NAMES.lock().threads.len().saturating_sub(first);
     let mut rows = Vec::with_capacity(count);
-    rows.extend(names().threads.iter().skip(first).take(count).copied());
+    rows.extend(NAMES.lock().threads.iter().skip(first).take(count).copied());
     rows.iter().map(|row| Thread { name: row.name(), os_id: row.os_id }).collect()
 }
 
@@ -87,7 +83,7 @@ pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
 /// called in a thread that is ending.
 pub(super) fn register_this_thread() -> ThreadId {
     let row = read_this_thread();
-    let mut names = names();
+    let mut names = NAMES.lock();
     if names.threads.len() > MAX_THREADS {
         names.unnamed += 1;
         drop(names);

@@ -298,7 +298,7 @@ mod wiped {
     use crate::events::ForkCell;
     use crate::zeroed::map_pages;
     use std::ptr::NonNull;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
 
     /// The size of a mapping, in bytes.
     const MAPPING_BYTES: usize = 64 << 10;
@@ -312,7 +312,7 @@ mod wiped {
         const { assert!(size_of::<T>() <= MAPPING_BYTES && align_of::<T>() <= 64) };
         loop {
             {
-                let mut rest = REST.get().lock().unwrap_or_else(PoisonError::into_inner);
+                let mut rest = REST.lock();
                 let (start, left) = *rest;
                 if left >= bytes {
                     *rest = (start + bytes, left - bytes);
@@ -322,7 +322,7 @@ mod wiped {
             // The lock is not held during the call. If two threads map memory at the same time, the end of one mapping
             // stays unused.
             let new = map()?;
-            *REST.get().lock().unwrap_or_else(PoisonError::into_inner) = (new, MAPPING_BYTES);
+            *REST.lock() = (new, MAPPING_BYTES);
         }
     }
 

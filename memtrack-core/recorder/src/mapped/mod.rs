@@ -27,18 +27,14 @@ use kind::Kind;
 use memtrack_model::event::{Action, DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use regions::{Cut, Regions};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MAPPED: DeviceId = DeviceId::MAPPED;
 const STREAM: StreamId = StreamId(0);
 
 /// The mapped ranges of this process. A forked child starts with an empty table, as it does for the heap.
 static REGIONS: ForkCell<Mutex<Regions>> = ForkCell::new(Mutex::default);
-
-fn regions() -> MutexGuard<'static, Regions> {
-    REGIONS.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The code of the program's allocator, if that allocator calls `mmap` through the loader: start and end.
 static ALLOCATOR_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -117,7 +113,7 @@ pub fn remap(
         let ended = end_range(*hook, &(new.end..old.end));
         return remap().inspect_err(|_| restore(*hook, ended));
     }
-    let kind = regions().kind_of(&old);
+    let kind = REGIONS.lock().kind_of(&old);
     // With a length of zero, or this flag, the old mapping stays.
     let moves = old_bytes > 0 && flags & libc::MREMAP_DONTUNMAP == 0;
     let mut ended = if moves { end_range(*hook, &old) } else { Vec::new() };
@@ -221,7 +217,7 @@ fn change_range(hook: HookContext, addresses: &Range<u64>, becomes: Kind, change
 }
 
 fn cut(addresses: &Range<u64>, matches: impl Fn(Kind) -> bool) -> Option<Cut> {
-    if addresses.is_empty() { None } else { regions().cut(addresses, matches) }
+    if addresses.is_empty() { None } else { REGIONS.lock().cut(addresses, matches) }
 }
 
 /// Records the end of a range that was cut out of the table. The parts that are left continue as blocks of their own.
@@ -257,7 +253,7 @@ fn add_range(hook: HookContext, range: Range<u64>, kind: Kind, origin: Option<(S
     if range.is_empty() {
         return;
     }
-    if !regions().insert(range.clone(), kind) {
+    if !REGIONS.lock().insert(range.clone(), kind) {
         count(Counter::UntrackedBlocks, u64::from(kind.is_recorded()));
         return;
     }

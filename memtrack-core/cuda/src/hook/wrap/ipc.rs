@@ -6,7 +6,7 @@ use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Teardown;
 use memtrack_recorder::reentry;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// `CUipcMemHandle`: 64 bytes that only the driver reads, passed by value.
 #[repr(C)]
@@ -92,5 +92,5 @@ pub(in crate::hook) fn open_allocations_on(device: u16) -> (u32, u64) {
 
 fn with_open_allocations<R>(act: impl FnOnce(&mut HashMap<u64, OpenAllocation>) -> R) -> R {
     let _inside = reentry::enter();
-    act(&mut OPEN_ALLOCATIONS.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut OPEN_ALLOCATIONS.lock())
 }

@@ -8,7 +8,7 @@ use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The memory behind a handle.
 #[derive(Clone, Copy)]
@@ -168,5 +168,5 @@ pub(in crate::hook) fn unmap(call: Call<impl FnOnce() -> CuResult>, address: u64
 
 fn with_tables<R>(act: impl FnOnce(&mut Tables) -> R) -> R {
     let _inside = reentry::enter();
-    act(&mut TABLES.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut TABLES.lock())
 }

@@ -7,7 +7,7 @@ use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
@@ -88,10 +88,10 @@ pub(in crate::hook) fn remove_pools_of(device: u16) {
 
 fn lock_queries() -> MutexGuard<'static, ()> {
     let _inside = reentry::enter();
-    QUERYING.get().lock().unwrap_or_else(PoisonError::into_inner)
+    QUERYING.lock()
 }
 
 fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, AllocationDevice>) -> R) -> R {
     let _inside = reentry::enter();
-    act(&mut POOLS.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut POOLS.lock())
 }

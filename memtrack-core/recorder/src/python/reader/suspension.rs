@@ -9,14 +9,10 @@ use super::interpreter::{Interpreter, active, is_refused, replace};
 use crate::events::{ForkCell, wait_for_hooks};
 use crate::stack::modules::binary_at;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// The number of [`Suspended`] guards, and the address of the interpreter that the last of them restores.
 static SUSPENDED: ForkCell<Mutex<(u32, usize)>> = ForkCell::new(Mutex::default);
-
-fn suspended() -> MutexGuard<'static, (u32, usize)> {
-    SUSPENDED.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A guard during which the frames of Python are not read.
 pub(crate) struct Suspended(());
@@ -24,7 +20,7 @@ pub(crate) struct Suspended(());
 /// Waits until no hook uses the interpreter, if the interpreter is in a library that may be unloaded. Must be called
 /// before the dynamic linker unloads libraries, outside hooks; the guard is dropped afterwards.
 pub(crate) fn suspend() -> Option<Suspended> {
-    let mut all = suspended();
+    let mut all = SUSPENDED.lock();
     if all.0 == 0 {
         active().filter(|interpreter| !interpreter.is_program)?;
         all.1 = replace(null_mut()).expose_provenance();
@@ -37,7 +33,7 @@ pub(crate) fn suspend() -> Option<Suspended> {
 
 impl Drop for Suspended {
     fn drop(&mut self) {
-        let mut all = suspended();
+        let mut all = SUSPENDED.lock();
         // A forked child begins with no guards.
         all.0 = all.0.saturating_sub(1);
         if all.0 > 0 || all.1 == 0 {

@@ -26,7 +26,7 @@ use memtrack_model::snapshot::Module;
 use sections::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 
@@ -106,7 +106,7 @@ static UNLOADED: ForkCell<Mutex<Vec<UnloadedBinary>>> = ForkCell::new(Mutex::def
 /// dynamic linker's lock, except in a forked child, where that lock may be held forever.
 pub(crate) fn unloaded() -> Vec<UnloadedBinary> {
     refresh();
-    std::mem::take(&mut *UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *UNLOADED.lock())
 }
 
 /// Updates the known binaries: adds new ones whose unwind tables are small, and removes unloaded ones. Takes the dynamic
@@ -130,7 +130,7 @@ pub(super) fn refresh() {
             module: binary.as_recorded(),
             raw: binary.code.clone(),
         });
-        UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(unloaded);
+        UNLOADED.lock().extend(unloaded);
         log_modules(&new);
         publish(loaded.into_iter().map(|(binary, _)| binary.clone()).chain(new).collect());
     }
@@ -181,7 +181,7 @@ static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 /// Prevents the known binaries from being replaced while the returned guard is held, so that they can be used outside a
 /// hook. May wait, so it must not be called inside a hook.
 pub(super) fn lock_known() -> MutexGuard<'static, ()> {
-    KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner)
+    KNOWN_LOCK.lock()
 }
 
 /// Replaced tables that a hook may still be using.
@@ -191,10 +191,10 @@ struct Retired(#[expect(dead_code, reason = "dropped when no hook can use it")] 
 
 /// Waits for the running hooks, then frees the replaced tables.
 fn free_retired() {
-    let retired = std::mem::take(&mut *RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner));
+    let retired = std::mem::take(&mut *RETIRED.lock());
     if !retired.is_empty() && !wait_for_hooks() {
         // A thread is stopped inside a hook, perhaps by a debugger.
-        RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(retired);
+        RETIRED.lock().extend(retired);
     }
 }
 
@@ -275,7 +275,7 @@ fn publish(binaries: Vec<Binary>) {
         // SAFETY: the pointer came from a box that has no other owner now. It is freed only after the hooks that may
         // still read it have ended.
         let replaced = Retired(unsafe { Box::from_raw(replaced) });
-        RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).push(replaced);
+        RETIRED.lock().push(replaced);
     }
 }
 

@@ -5,8 +5,8 @@ use super::{Binary, UnloadedBinary, known, lock_known};
 use crate::events::ForkCell;
 use memtrack_model::snapshot::Module;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Returns a module with its addresses shifted.
 pub(super) fn shifted_module(module: &Module, shift: u64) -> Module {
@@ -23,7 +23,7 @@ const MAX_RESERVED: usize = 4096;
 /// Reserves the addresses of an unloaded binary, which are in stored stacks, so that code loaded there later gets other
 /// addresses in recordings.
 pub(crate) fn reserve(unloaded: &UnloadedBinary) {
-    let mut reserved = RESERVED.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reserved = RESERVED.lock();
     if !reserved.contains(&unloaded.raw) {
         if reserved.len() == MAX_RESERVED {
             reserved.remove(0);
@@ -43,7 +43,7 @@ pub(super) fn shift_of(code: &Range<u64>) -> u64 {
     if !ANY_RESERVED.load(Ordering::Acquire) {
         return 0;
     }
-    let reserved = RESERVED.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let reserved = RESERVED.lock();
     if !reserved.iter().any(|reserved| reserved.start < code.end && code.start < reserved.end) {
         return 0;
     }
@@ -61,7 +61,7 @@ pub(crate) fn as_recorded(module: Module) -> Option<Module> {
     if let Some(binary) = known {
         return Some(shifted_module(&module, binary.shift));
     }
-    let reserved = RESERVED.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let reserved = RESERVED.lock();
     (!reserved.iter().any(overlaps)).then_some(module)
 }
 
