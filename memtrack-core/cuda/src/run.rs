@@ -11,9 +11,10 @@ use super::hook;
 use memtrack_recorder::recorder::{driver_readings, key_of_thread_end, with_room};
 use memtrack_recorder::signals::CancellationBlocked;
 use memtrack_recorder::{reentry, shared_memory};
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use super::hook::{LookupWatcher, binary_of, look_up, next_symbol, process_symbol, watch_lookups};
+pub use super::hook::{LookupWatcher, binary_of, next_symbol, process_symbol, watch_lookups};
 
 /// Whether the first hooked call has been made, or recording has started or cannot start.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -54,6 +55,14 @@ pub fn on_library_unload() {
 pub fn report_before_exit() {
     let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| with_room(note_bypassed_driver));
+}
+
+/// Looks up a name by a handle of the loader, as if the hook were not there.
+///
+/// # Safety
+/// The handle must be from `dlopen` and not be closed, or be a pseudo-handle.
+pub unsafe fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    hook::look_up(handle, name)
 }
 
 /// Starts recording if the environment requests it. Every hooked call calls this function, which costs one load after

@@ -206,7 +206,9 @@ fn replace_again() {
 fn search(handle: *mut c_void) {
     for place in [handle, libc::RTLD_DEFAULT] {
         // A look-up that fails sets an error message, which the program's own look-up resets.
-        if let Some(functions) = Functions::find(|name| run::look_up(place, name)) {
+        // SAFETY: the program is about to use this handle itself.
+        let look_up = |name: &CStr| unsafe { run::look_up(place, name) };
+        if let Some(functions) = Functions::find(look_up) {
             return replace_arena_allocator(functions);
         }
     }

@@ -167,7 +167,7 @@ pub(super) fn real_dlsym() -> Dlsym {
 }
 
 /// Looks up a name by a handle of the loader, as if the hook were not there.
-pub fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a handle of the loader, or one of its pseudo-handles, and a C string.
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }

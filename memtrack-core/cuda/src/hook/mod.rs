@@ -15,6 +15,6 @@ mod wrap;
 pub(super) use crate::run::begin_if_requested;
 pub(super) use absent::hide_absent_names;
 pub(super) use driver_reading::{read_on_this_thread, stop_readings};
-pub use entry::{LookupWatcher, binary_of, look_up, next_symbol, process_symbol, watch_lookups};
-pub(super) use entry::{is_in_place, is_other_copy_in_place, owner_of_dlsym};
+pub use entry::{LookupWatcher, binary_of, next_symbol, process_symbol, watch_lookups};
+pub(super) use entry::{is_in_place, is_other_copy_in_place, look_up, owner_of_dlsym};
 pub(super) use watch::unknown_frees;
