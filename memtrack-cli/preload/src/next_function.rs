@@ -29,8 +29,8 @@ pub(super) struct NextFunction<F> {
 /// Declares functions of the next library, by name and C signature, and `look_up_all` for all of them.
 macro_rules! next_functions {
     ($($function:ident = $name:literal($($parameters:tt)*) $(-> $result:ty)?;)*) => {
-        // SAFETY: these are the functions' signatures.
         $(static $function: NextFunction<unsafe extern "C" fn($($parameters)*) $(-> $result)?> =
+            // SAFETY: this is the function's signature.
             unsafe { NextFunction::new($name) };)*
 
         /// Looks up all functions, while the process has one thread.
