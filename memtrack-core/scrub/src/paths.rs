@@ -165,7 +165,7 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
     let is_version = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =
         ["python", "python-", "Python-"].iter().any(|name| part.strip_prefix(name).is_some_and(is_version));
-    let is_layout = PUBLIC_COMPONENTS.split_ascii_whitespace().any(|known| known == part);
+    let is_layout = public::is_in(PUBLIC_COMPONENTS, part);
     // A Windows drive, or the `?` of the prefix `\\?\`.
     let is_drive = part == "?" || matches!(part.as_bytes(), [drive, b':'] if drive.is_ascii_alphabetic());
     if is_layout

@@ -87,13 +87,11 @@ fn close_scopes<E>(
     Ok(())
 }
 
-/// Returns a one-word name for a kind of scope.
+/// Returns the name of a kind of scope. A root counts as a module.
 pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     match kind {
-        ScopeKind::Operator => "operator",
-        ScopeKind::Module | ScopeKind::Root => "module",
-        ScopeKind::Backward => "backward",
-        ScopeKind::Optimizer => "optimizer",
+        ScopeKind::Root => ScopeKind::Module.name(),
+        kind => kind.name(),
     }
 }
 
