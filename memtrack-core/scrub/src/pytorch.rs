@@ -253,7 +253,7 @@ impl Tables<'_> {
     fn scrub_new_text(&mut self, key: Key, text: &str) -> String {
         let scrub = &mut *self.scrub;
         match key {
-            Key::Filename => super::paths::scrub_path(text, &scrub.keep, &mut scrub.pseudonyms),
+            Key::Filename => scrub.scrub_path(text),
             Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.scrub_label("annotation", text),
             Key::Action if Action::ALL.iter().any(|action| action.name() == text) => text.to_owned(),
             Key::Category if text == "None" || is_common(&text.to_ascii_lowercase()) => text.to_owned(),
@@ -444,8 +444,8 @@ impl Tables<'_> {
             let new_path = self.to.intern(text.trim_start_matches('.').as_bytes());
             self.metadata.insert(*path, new_path);
             let steps = scopes.iter().map(|scope| {
-                let pair = [scope.kind.name(), &scope.name]
-                    .map(|text| Value::Str(self.to.intern(text.as_bytes())));
+                let pair =
+                    [scope.kind.name(), &scope.name].map(|text| Value::Str(self.to.intern(text.as_bytes())));
                 Value::List(pair.into_iter().collect())
             });
             let steps = Value::List(steps.collect());

@@ -12,7 +12,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-use crate::ExportOptions;
+use crate::options::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks};
 use crate::timeline::ranges::build_tracks;
 use crate::timeline::scopes::{Lane, ScopeEvent, for_each_scope_event, kind_name, lane_name};
@@ -49,7 +49,7 @@ pub(crate) fn write(
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let devices = options.device_ids();
     let times = Times::of(snapshot);
     let mut writer = Writer::new(snapshot, &times);
     let mut stacks = Stacks::new(snapshot, &options.rules);
@@ -295,11 +295,7 @@ impl<'a> Writer<'a> {
     /// Writes the ranges of PyTorch's profiler.
     fn write_ranges(&mut self, devices: &[DeviceId]) {
         for track in build_tracks(self.snapshot, self.times, devices) {
-            let name = match track.device {
-                Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
-                None => "profiler".to_owned(),
-            };
-            let thread = self.get_or_add_thread(&name, 0);
+            let thread = self.get_or_add_thread(&track.name(self.snapshot), 0);
             for range in track.ranges {
                 let name = self.snapshot.strings.get(range.name);
                 self.write_interval(thread, (range.from_ns, range.to_ns), &name, "profiler");
