@@ -8,7 +8,8 @@ use crate::report::text::format_time;
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_figures::{
-    AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, render_svg, text_width,
+    AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, render_svg,
+    text_width,
 };
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::units::{human_bytes, human_count, printable};

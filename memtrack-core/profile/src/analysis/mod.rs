@@ -13,7 +13,7 @@ mod stated;
 mod timeline;
 mod tree;
 
-pub use identities::Role;
+pub use crate::optrace::Role;
 pub use timeline::{Action, Change};
 
 use crate::category::Category;
@@ -205,6 +205,13 @@ impl<'a> Profile<'a> {
     /// a recording.
     pub const fn attribution(&self) -> Option<&'a Attribution> {
         self.attribution
+    }
+
+    /// Returns the size of a block in bytes, and the number of blocks that it stands for, which is more than 1 if `record`
+    /// is of a sampled block. `bytes` is the size of a block that was not sampled.
+    pub(crate) fn weigh(&self, record: Option<RecordId>, bytes: u64) -> (f64, f64) {
+        let sample = self.attribution.and_then(|attribution| attribution.sample(record?));
+        sample.map_or((bytes as f64, 1.0), |sample| (sample.size_bytes as f64, sample.blocks))
     }
 
     /// Returns the trace.

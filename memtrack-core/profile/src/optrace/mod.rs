@@ -8,6 +8,7 @@ mod line;
 mod numbers;
 mod read;
 mod resolve;
+mod roles;
 mod write;
 
 pub use detect::{is_operator_trace, looks_like_trace};
@@ -15,4 +16,6 @@ pub use error::TraceError;
 /// Re-exports the types that make up a trace.
 pub use memtrack_model::optrace::*;
 pub use read::{Mode, ReadTrace, read};
+pub use roles::Role;
+pub(crate) use roles::for_each_tensor;
 pub use write::{save, write};
