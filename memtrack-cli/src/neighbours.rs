@@ -26,7 +26,6 @@ pub(crate) enum Kind {
     Snapshot,
     /// Statistics from PyTorch's `MemoryTracker`.
     Statistics,
-    /// An operator trace.
     OperatorTrace,
     /// A reference graph.
     Graph,

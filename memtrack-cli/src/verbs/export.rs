@@ -186,7 +186,6 @@ fn check_args(args: &ExportArgs) -> Result<(), CliError> {
     check_folder(&args.parquet)
 }
 
-/// Exports one file.
 fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     let args = shared.args;
     let (mut loaded, warning) = load_on_thread(file, &args.input, &args.symbols)?;

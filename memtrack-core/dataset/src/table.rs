@@ -371,7 +371,6 @@ impl Rows {
         self.rows
     }
 
-    /// Returns the columns.
     pub(crate) fn into_columns(self) -> Vec<Cells> {
         self.columns
     }

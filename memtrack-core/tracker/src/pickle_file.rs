@@ -160,7 +160,6 @@ struct StatsReader<'a> {
     operators: HashMap<&'a [u8], Arc<str>>,
 }
 
-/// Creates the error for a value of the wrong type.
 fn wrong_type_error(place: &str, expected: &str, found: Value<'_>) -> StatsError {
     StatsError::Shape(format!("{place} holds {} instead of {expected}", found.type_name()))
 }

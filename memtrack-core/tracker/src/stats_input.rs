@@ -6,7 +6,6 @@ use memtrack_formats::document::{self, Document};
 use memtrack_formats::{CountingReader, InputState, unpack};
 use std::io::{Cursor, Read};
 
-/// Reads the pickle.
 pub(super) fn read_pickle(reader: impl Read) -> Result<Document, StatsError> {
     let stored = InputState::default();
     let (mut reader, _) = unpack(CountingReader { inner: reader, count: &stored })?;

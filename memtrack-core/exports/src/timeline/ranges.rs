@@ -27,7 +27,6 @@ pub(crate) struct Range {
 pub(crate) struct Track {
     /// The device, or `None` for ranges without a device.
     device: Option<DeviceId>,
-    /// The ranges.
     pub(crate) ranges: Vec<Range>,
 }
 

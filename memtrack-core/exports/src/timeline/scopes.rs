@@ -95,7 +95,6 @@ pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     }
 }
 
-/// Returns the name of a lane.
 pub(crate) fn lane_name(snapshot: &Snapshot, lane: Lane) -> String {
     match lane {
         Lane::Trace(device) => format!("{}: what was running", snapshot.device_name(device)),
