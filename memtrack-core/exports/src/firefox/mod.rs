@@ -131,7 +131,11 @@ impl<'a> Writer<'a> {
             };
             let detail = self.profile.intern_string(&detail);
             let timing = MarkerTiming::Instant(to_timestamp(self.times.ns(self.snapshot.events.ticks[row])));
-            self.profile.add_marker(thread, timing, MomentMarker { name, detail, category: self.memory });
+            self.profile.add_marker(
+                thread,
+                timing,
+                MomentMarker { name, text: detail, category: self.memory },
+            );
         }
     }
 
@@ -306,7 +310,7 @@ impl<'a> Writer<'a> {
     fn write_interval(&mut self, thread: ThreadHandle, (from_ns, to_ns): (u64, u64), name: &str, kind: &str) {
         let (name, kind) = (self.profile.intern_string(name), self.profile.intern_string(kind));
         let timing = MarkerTiming::Interval(to_timestamp(from_ns), to_timestamp(to_ns));
-        self.profile.add_marker(thread, timing, IntervalMarker { name, kind, category: self.scopes });
+        self.profile.add_marker(thread, timing, IntervalMarker { name, text: kind, category: self.scopes });
     }
 
     /// Writes the program's marks, and the interval from each mark to the next one with the same name, such as a step
@@ -319,7 +323,7 @@ impl<'a> Writer<'a> {
             let name = self.profile.intern_string(series.name);
             let detail = self.profile.intern_string("marked by the program");
             for &ns in &series.ns {
-                let moment = MomentMarker { name, detail, category: self.scopes };
+                let moment = MomentMarker { name, text: detail, category: self.scopes };
                 self.profile.add_marker(thread, MarkerTiming::Instant(to_timestamp(ns)), moment);
             }
             for pair in series.ns.windows(2) {
