@@ -287,7 +287,7 @@ pub fn answers(data: &[u8]) {
     let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
         && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
     if let Some(stats) = small.then(|| Stats::of(&snapshot)) {
-        let _ = (stats.write_text(&mut Text::default()), stats.to_json(), stats.odd.lines().count());
+        let _ = (stats.write_text(&mut Text::default()), stats.answer(), stats.odd.lines().count());
     }
     for grouping in [Grouping::Segment, Grouping::Stream] {
         let usage = Usage::of(&snapshot, grouping);
