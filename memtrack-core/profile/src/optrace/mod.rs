@@ -1,7 +1,6 @@
 //! Reads and writes operator traces. These are JSON Lines files of version 1, plain or compressed, as
 //! described in docs/FILES.md in the repository.
 
-mod cycle;
 mod detect;
 mod error;
 mod line;
