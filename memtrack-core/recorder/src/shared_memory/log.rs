@@ -222,13 +222,10 @@ words! {
     ScopeId: |id| id.0, |word| word.try_into().ok().map(Self);
     DeviceId: |id| id.0, |word| word.try_into().ok().map(Self);
     StreamId: |id| id.0, |word| Some(Self(word));
-    ScopeKind: |kind| kind as u32, |word| SCOPE_KINDS.get(usize::try_from(word).ok()?).copied();
+    ScopeKind: |kind| kind as u32, |word| ScopeKind::ALL.get(usize::try_from(word).ok()?).copied();
     ReadingMoment: |moment| moment as u32, |word| READING_MOMENTS.get(usize::try_from(word).ok()?).copied();
 }
 
-/// The kinds of scopes, each at the index by which records refer to it.
-const SCOPE_KINDS: [ScopeKind; 5] =
-    [ScopeKind::Operator, ScopeKind::Module, ScopeKind::Root, ScopeKind::Backward, ScopeKind::Optimizer];
 /// The moments of readings, each at the index by which records refer to it.
 const READING_MOMENTS: [ReadingMoment; 3] =
     [ReadingMoment::Last, ReadingMoment::Fullest, ReadingMoment::OutOfMemory];
