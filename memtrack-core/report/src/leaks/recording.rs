@@ -74,17 +74,22 @@ pub(super) fn find_leaks(
         }
     }
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
-    Ok(LeakReport {
+    let report = LeakReport {
         by: options.by,
+        leaking: false,
+        blind: None,
+        answer: Vec::new(),
         split_foreign_by_stack: options.split_foreign_by_stack,
         unused_suppressions: unused.map(|(number, _)| options.suppressions.glob(number).to_owned()).collect(),
         periods: periods.ends.len(),
         cut: periods.by,
+        period_events: periods.events,
         complete,
         period_seconds,
         devices,
         notes,
-    })
+    };
+    Ok(report.summed_up())
 }
 
 /// The length of a tick, for converting ticks to seconds.
@@ -155,7 +160,7 @@ fn undetermined_reason(
         );
     }
     let count = periods.ends.len();
-    if let CutBy::Events { each } = periods.by {
+    if let Some(each) = periods.events {
         return (each < MIN_EVENTS_WITHOUT_TIMES).then(|| {
             format!(
                 "it is too short, with {} and no times, to distinguish growth from a program's start: \

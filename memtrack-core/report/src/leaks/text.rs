@@ -23,7 +23,7 @@ impl fmt::Display for LeakReport {
 
 impl LeakReport {
     /// Returns the summary, with a line for each device, starting with the device that leaks most.
-    pub fn answer(&self) -> Vec<String> {
+    pub(super) fn summary_sentences(&self) -> Vec<String> {
         let mut devices: Vec<&DeviceLeaks> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
         let several = devices.len() > 1;
@@ -121,9 +121,9 @@ impl LeakReport {
         match (&self.cut, long) {
             (CutBy::Time, Some(long)) => format!("{} of {long}", counted(self.periods as u64, "period")),
             (CutBy::Time, None) => counted(self.periods as u64, "period"),
-            (CutBy::Events { each }, _) => {
+            (CutBy::Events, _) => {
                 let periods = counted(self.periods as u64, "period");
-                format!("{periods} of {}", counted(*each as u64, "event"))
+                format!("{periods} of {}", counted(self.period_events.unwrap_or(0) as u64, "event"))
             }
             (CutBy::Intervals { name, count }, _) => {
                 let each = *count as f64 / self.periods.max(1) as f64;
@@ -144,7 +144,7 @@ impl LeakReport {
     /// Formats the report. If the layout has a width, names are shortened to fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
-        let mut text = self.answer().join("\n") + "\n";
+        let mut text = self.answer.join("\n") + "\n";
         let several = self.devices.len() > 1;
         for device in &self.devices {
             let of = if several { format!("{}: ", device.device.name) } else { String::new() };
