@@ -1,6 +1,8 @@
 //! Axis ticks and their labels. An axis has only a handful of ticks, all at round numbers, and a label has no more
 //! digits than the distance between ticks requires.
 
+use memtrack_model::units::human_count;
+
 /// The range of values along an axis, with its ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -80,14 +82,8 @@ fn format_label(value: f64, step: f64) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
-    let mut grouped = String::from(sign);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + rest
+    let digits = digits.parse().map_or_else(|_| digits.to_owned(), human_count);
+    format!("{sign}{digits}{rest}")
 }
 
 #[cfg(test)]

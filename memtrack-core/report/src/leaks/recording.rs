@@ -6,7 +6,7 @@ use super::generations::{Generations, Survivors};
 use super::passes::no_step_has_ended;
 use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
 use super::suppress::Search;
-use super::text::{format_duration, format_not_judged};
+use super::text::format_not_judged;
 use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LeakOptions, LeakReport, MIN_PERIODS, MIN_SECONDS};
 use crate::top::TopOptions;
 use crate::top::rows::{KnownTotals, Sorter};
@@ -17,6 +17,7 @@ use memtrack_blocks::peak::Peak;
 use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::{Clock, Snapshot};
+use memtrack_model::times::human_period;
 use memtrack_model::units::counted;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -174,11 +175,11 @@ fn undetermined_reason(
     let seconds = period_seconds * count as f64;
     let is_short = seconds < MIN_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
     (periods.by == CutBy::Time && is_short).then(|| {
-        let (long, least) = (format_duration(seconds), MIN_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
+        let (long, least) = (human_period(seconds), MIN_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
         format!(
             "it is too short, {long}, to distinguish growth from a program's start: record at least {}, \
              mark the program's steps, or give several snapshots",
-            format_duration(least)
+            human_period(least)
         )
     })
 }
