@@ -91,7 +91,7 @@ pub struct MeasureDistribution {
 pub struct RanksMemory {
     /// The device whose memory is compared; it has no number if each rank has one device but the numbers differ.
     pub device: DeviceAnswer,
-    /// The indices in `ranks` of the ranks that have this memory.
+    /// The indices in `ranks` of the ranks that have this memory; in a program, each with the index of its device.
     #[serde(serialize_with = "serialize_places")]
     #[cfg_attr(feature = "schema", schemars(with = "Vec<usize>"))]
     pub members: Vec<(usize, usize)>,
@@ -105,7 +105,7 @@ pub struct RanksMemory {
     pub skew: Option<Skew>,
 }
 
-/// Serializes the ranks' indices. In a program, each comes with the index of the rank's device.
+/// Serializes the ranks' indices without those of their devices.
 fn serialize_places<S: Serializer>(members: &[(usize, usize)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(members.iter().map(|(place, _)| place))
 }
