@@ -3,15 +3,14 @@
 use crate::answers::Answer;
 use crate::args::{FileArgs, InputArgs, ScrubArgs, WrittenArgs};
 use crate::error::{CliError, Exit};
-use crate::load::{convert_to_pytorch, load_file};
+use crate::load::load_file;
 use crate::output::{WrittenAnswer, check_output, write_output};
 use crate::{Streams, scrub};
 use clap::Args;
 use memtrack_core::page::Page;
 use memtrack_core::profile::reading::inferred;
-use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::snapshot::recording::{ProcessChoice, ReadReport};
-use memtrack_core::snapshot::{ProcessEnd, ProcessRow};
+use memtrack_core::snapshot::{ProcessEnd, ProcessRow, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -68,7 +67,7 @@ pub(crate) fn load_page(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Pa
     let name = scrub::scrub_name(page_name(&args.file.path), &args.scrub);
     let report = loaded.report.unwrap_or_default();
     let page = |snapshot, streams: &mut Streams<'_>| {
-        let snapshot = convert_to_pytorch(scrub::scrub_snapshot(snapshot, &args.scrub, streams));
+        let snapshot = scrub::scrub_snapshot(snapshot, &args.scrub, streams);
         page_with_categories(&snapshot, &name)
     };
     let mut all = page(loaded.snapshot, streams);
@@ -113,7 +112,7 @@ fn other_processes(report: &ReadReport, args: &PageArgs) -> Vec<ProcessRow> {
 }
 
 /// Returns the page for a snapshot, with inferred categories for its blocks.
-pub(crate) fn page_with_categories(snapshot: &PytorchSnapshot, name: &str) -> Page {
+pub(crate) fn page_with_categories(snapshot: &Snapshot, name: &str) -> Page {
     Page::with_inferred(snapshot, name, &inferred(snapshot, &mut Symbolizer::of(snapshot)))
 }
 

@@ -103,21 +103,19 @@ impl Recording {
     /// # Errors
     /// Fails when the file cannot be written. The error contains the file's name.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        use memtrack_formats::SnapshotFiles as _;
-
         let path = path.as_ref();
         let save = || {
             self.find_categories();
-            let snapshot = self.snapshot.as_pytorch(&mut Symbolizer::of(&self.snapshot));
+            let snapshot = &self.snapshot;
             let program = Path::new(&self.snapshot.meta.program);
             let name = program.file_name().or(path.file_stem()).unwrap_or(path.as_os_str()).to_string_lossy();
             #[cfg(feature = "profile")]
             let page = {
-                let inferred = memtrack_profile::reading::inferred(&snapshot, &mut Symbolizer::of(&snapshot));
-                memtrack_page::Page::with_inferred(&snapshot, &name, &inferred)
+                let inferred = memtrack_profile::reading::inferred(snapshot, &mut Symbolizer::of(snapshot));
+                memtrack_page::Page::with_inferred(snapshot, &name, &inferred)
             };
             #[cfg(not(feature = "profile"))]
-            let page = memtrack_page::Page::of(&snapshot, &name);
+            let page = memtrack_page::Page::of(snapshot, &name);
             let mut file = memtrack_file::ReplacingFile::create(path)?;
             page.write(io::BufWriter::new(&mut file))?;
             file.commit()

@@ -5,7 +5,6 @@ use super::diff::{ReduceOptions, check_common, check_inputs};
 use super::prelude::*;
 use memtrack_core::analysis::check::{FoundAnswer, Limits, Measurements, Verdict};
 use memtrack_core::analysis::diff::{Diff, DiffAt, PeakComparison};
-use memtrack_core::snapshot::SnapshotFiles;
 
 /// Fail if a recording or snapshot exceeds limits for its peak, leaks or fragmentation: for CI
 #[derive(Clone, Debug, Args)]
@@ -76,9 +75,8 @@ pub(super) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             Some(PeakComparison::of(&diff, args.tolerance))
         }
     };
-    let snapshot = context.snapshot.into_pytorch(&mut context.symbols);
     let limits = Limits::new().peak(args.max_peak).leak(args.max_leak).fragmentation(args.max_fragmentation);
-    let found = Measurements::of(&snapshot);
+    let found = Measurements::of(&context.snapshot);
     let (mut exceeded, mut cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));
     if let Some(against) = &against {
         exceeded.extend(against.lines(Verdict::Exceeded));

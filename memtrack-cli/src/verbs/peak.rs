@@ -56,9 +56,11 @@ pub(crate) struct PeakAnswer {
 pub(super) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (context, rules) =
         Context::load(&args.file, &args.ownership.rules, args.device, None, streams, |loaded, _, _| {
-            convert_to_pytorch(loaded.snapshot).into_snapshot()
+            loaded.snapshot
         })?;
-    let Context { snapshot, devices, mut symbols, .. } = context;
+    let Context { snapshot, mut devices, mut symbols, .. } = context;
+    let ordinals = snapshot.ordinals();
+    devices.sort_by_key(|&device| ordinals.of(device));
     let of = match args.of {
         PeakOf::Requested => at_peak::PeakKind::Requested,
         PeakOf::Reserved => at_peak::PeakKind::Reserved,

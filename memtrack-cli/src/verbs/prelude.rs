@@ -6,7 +6,9 @@ pub(super) use crate::args::*;
 pub(super) use crate::context::{Context, mention_missing};
 pub(super) use crate::error::{CliError, Exit};
 pub(super) use crate::flame;
-pub(super) use crate::load::{check_places, convert_to_pytorch, load_pytorch, load_segments, load_with};
+pub(super) use crate::load::{
+    check_places, convert_to_pytorch, load_file, load_pytorch, load_segments, load_with,
+};
 pub(super) use crate::neighbours::{Kind, open_head, read_head, unusable_file_error};
 pub(super) use crate::optrace::{self, OptraceArgs};
 pub(super) use crate::output::{

@@ -12,7 +12,6 @@ use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks,
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::page::ranks::html;
-use memtrack_core::snapshot::SnapshotFiles;
 use std::collections::HashMap;
 use std::io::BufWriter;
 use std::num::NonZero;
@@ -209,10 +208,7 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     // The page for all ranks shows live memory, not reserved memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
-        let page = page_with_categories(
-            &snapshot.into_pytorch(&mut symbols),
-            &scrub::scrub_name(page_name(file), &args.scrub),
-        );
+        let page = page_with_categories(&snapshot, &scrub::scrub_name(page_name(file), &args.scrub));
         shared.pages.make_folder()?;
         write_file(target, |out| page.write(BufWriter::with_capacity(1 << 18, out)))?;
         Ok(link.to_owned())

@@ -5,7 +5,6 @@ use crate::context::select_devices;
 use memtrack_core::allocator::replay::{GRID, ReplayReport, Requests, replay_grid};
 use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
-use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
 /// Run the recorded requests with other settings of PyTorch's allocator, without a GPU, and rank the settings
 #[derive(Clone, Debug, Args)]
@@ -48,7 +47,7 @@ pub(crate) struct DevicesReplayAnswer {
 /// Loads the snapshot, replays each device's requests with each of the settings, and prints the rankings.
 pub(super) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let requested = args.settings.iter().map(|text| parse_settings(text)).collect::<Result<Vec<_>, _>>()?;
-    let snapshot = load_pytorch(&args.file, streams)?;
+    let snapshot = load_file(&args.file, streams)?.snapshot;
     let mut reports = Vec::new();
     let devices = select_devices(&snapshot, args.device.device)?;
     // PyTorch's caching allocator serves device memory only; pinned memory comes from another allocator.
@@ -88,7 +87,7 @@ fn parse_replayable(text: &str) -> Result<Settings, String> {
 }
 
 fn build_report(
-    snapshot: &PytorchSnapshot,
+    snapshot: &Snapshot,
     device: DeviceId,
     requested: &[Settings],
     capacity: Option<u64>,

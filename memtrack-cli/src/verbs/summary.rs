@@ -7,7 +7,6 @@ use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::analysis::summary::{DeviceSummary, DeviceSummaryAnswer, summary_with};
 use memtrack_core::event::Action;
-use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
 /// Summarise each device, including the host heap: what it holds, its peak, and what to look at first
 #[derive(Clone, Debug, Args)]
@@ -64,10 +63,9 @@ pub(super) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
     let (context, rules) =
         Context::load(&args.file, &args.ownership.rules, args.device, None, streams, |loaded, rules, _| {
             held = who_holds(&loaded, rules);
-            convert_to_pytorch(loaded.snapshot).into_snapshot()
+            loaded.snapshot
         })?;
     let Context { snapshot, devices, mut symbols, .. } = context;
-    let snapshot = PytorchSnapshot::try_from(snapshot).expect("it was converted");
     let process = ProcessMemory::of(&snapshot);
     let ordinals: Vec<u16> = devices.into_iter().map(|device| snapshot.ordinal(device)).collect();
     let mut devices = summary_with(&snapshot, &mut symbols, &rules);

@@ -1,12 +1,12 @@
-//! The memory that a device holds at the end of a snapshot in PyTorch's format: allocated bytes, bytes lost to
-//! rounding, pending bytes and free bytes. The sums are defined as in PyTorch's own statistics. `summary` and `check`
+//! The memory that a device holds at the end of a snapshot: allocated bytes, bytes lost to rounding, pending bytes and free
+//! bytes. The sums are defined as in PyTorch's own statistics. `summary` and `check`
 //! use them.
 
+use crate::lifetimes::lifetimes;
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::Snapshot;
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use memtrack_model::snapshot::pytorch::{Key, PyTorch};
-use std::collections::BTreeMap;
+use memtrack_model::snapshot::pytorch::{BlockState, Key, PyTorch};
+use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, WeighedBlock, lay_out};
+use std::collections::{BTreeMap, HashMap};
 
 /// Totals over a device's segments. Fields are in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,30 +55,30 @@ pub struct HeldMemory {
 
 impl HeldMemory {
     /// Adds up the memory that `device` holds.
-    pub fn of(snapshot: &PytorchSnapshot, device: DeviceId) -> Self {
+    pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
-        let pytorch = snapshot.details();
-        for (row, segment) in snapshot.segments.iter().enumerate() {
-            if segment.device == device && row < pytorch.segments.len() {
-                held.add_segment(snapshot, pytorch, row);
+        match snapshot.pytorch.as_deref() {
+            Some(pytorch) => {
+                for row in segments_of(snapshot, pytorch, device) {
+                    held.add_file_segment(snapshot, pytorch, row);
+                }
             }
+            None => held.add_recorded_segments(snapshot, device),
         }
-        held.add_sampled_blocks(snapshot, pytorch, device);
+        held.add_sampled_blocks(snapshot, device);
         held
     }
 
     /// Adds up the memory of each private pool of `device`, and returns the totals with the pools' ids, largest first.
-    /// Free memory in a pool is available only to requests from the same pool.
-    pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
+    /// Free memory in a pool is available only to requests from the same pool. All memory of a recording is in the
+    /// default pool.
+    pub fn of_private_pools(snapshot: &Snapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
-        let pytorch = snapshot.details();
-        for (row, segment) in snapshot.segments.iter().enumerate() {
-            if segment.device != device || row >= pytorch.segments.len() {
-                continue;
-            }
+        let Some(pytorch) = snapshot.pytorch.as_deref() else { return Vec::new() };
+        for row in segments_of(snapshot, pytorch, device) {
             let pool = pytorch.segments.named_pool(row, Key::SegmentPoolId);
             if let Some(pool) = pool.filter(|&pool| pool != DEFAULT_POOL) {
-                pools.entry(pool).or_default().add_segment(snapshot, pytorch, row);
+                pools.entry(pool).or_default().add_file_segment(snapshot, pytorch, row);
             }
         }
         let mut pools: Vec<_> = pools.into_iter().collect();
@@ -86,51 +86,81 @@ impl HeldMemory {
         pools
     }
 
-    /// Adds the number of unrecorded blocks that the samples stand for. The bytes in the file already include them.
-    fn add_sampled_blocks(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
-        if pytorch.samples.is_empty() {
-            return;
-        }
-        let blocks = snapshot.blocks.iter().enumerate();
-        let live = blocks.filter(|(_, block)| block.device == device && !block.pending_free);
-        let sampled: Vec<f64> = live
-            .map(|(row, _)| snapshot.weighed_block(row))
-            .filter_map(|weighed| weighed.estimated.then_some(weighed.blocks - 1.0))
-            .collect();
+    /// Adds the number of unrecorded blocks that the samples stand for. The bytes of the samples already include them.
+    fn add_sampled_blocks(&mut self, snapshot: &Snapshot, device: DeviceId) {
+        let live = weighed_blocks(snapshot, device).into_iter().filter(|(block, _)| !block.pending_free);
+        let sampled: Vec<f64> =
+            live.filter_map(|(_, weighed)| weighed.estimated.then_some(weighed.blocks - 1.0)).collect();
         self.estimated = !sampled.is_empty();
         self.blocks = self.blocks.saturating_add(sampled.iter().sum::<f64>().round() as u64);
     }
 
-    fn add_segment(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, row: usize) {
+    /// Adds the segments of a recording.
+    fn add_recorded_segments(&mut self, snapshot: &Snapshot, device: DeviceId) {
+        let mut segments: Vec<Segment> =
+            snapshot.segments.iter().filter(|segment| segment.device == device).copied().collect();
+        segments.sort_by_key(|segment| segment.address);
+        let blocks = live_blocks(snapshot, device);
+        lay_out(&segments, &blocks, |segment, pieces| {
+            let held = pieces.iter().map(|piece| {
+                let block = piece.block.map(|block| &blocks[block]);
+                let state = match block.map(|block| block.pending_free) {
+                    None => BlockState::Inactive,
+                    Some(false) => BlockState::ActiveAllocated,
+                    Some(true) => BlockState::ActivePendingFree,
+                };
+                (state, piece.size_bytes, block.map(|block| block.size_bytes))
+            });
+            self.add_segment(segment.size_bytes, segment.is_expandable, held);
+        });
+    }
+
+    /// Adds a segment of a PyTorch file.
+    fn add_file_segment(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, row: usize) {
         let total = pytorch.segments.number(row, Key::TotalSize);
+        let is_expandable = pytorch.segments.number(row, Key::IsExpandable) != 0;
+        let held = pytorch.segments.rows(row, Key::Blocks).map(|block| {
+            let state = BlockState::named(snapshot.strings.bytes(pytorch.blocks.text(block, Key::State)));
+            let requested = match state {
+                BlockState::Inactive => None,
+                _ => pytorch.requested_bytes(&snapshot.strings, block),
+            };
+            (state, pytorch.blocks.number(block, Key::Size), requested)
+        });
+        self.add_segment(total, is_expandable, held);
+    }
+
+    /// Adds a segment of `total` bytes with its blocks: their states, their sizes, and their requested bytes if these are
+    /// known.
+    fn add_segment(
+        &mut self,
+        total: u64,
+        is_expandable: bool,
+        blocks: impl ExactSizeIterator<Item = (BlockState, u64, Option<u64>)>,
+    ) {
         self.segments += 1;
-        self.expandable += u64::from(pytorch.segments.number(row, Key::IsExpandable) != 0);
+        self.expandable += u64::from(is_expandable);
         add_saturating(&mut self.reserved, total);
-        let blocks = pytorch.segments.rows(row, Key::Blocks);
         // PyTorch does not count expandable segments as split either, because their pages can be unmapped individually.
-        let split = blocks.len() > 1 && pytorch.segments.number(row, Key::IsExpandable) == 0;
+        let split = blocks.len() > 1 && !is_expandable;
         let mut active = false;
-        for block in blocks {
-            let table = &pytorch.blocks;
-            let size = table.number(block, Key::Size);
-            let requested = || pytorch.requested_bytes(&snapshot.strings, block);
-            match snapshot.strings.bytes(table.text(block, Key::State)) {
-                b"active_allocated" => {
-                    active = true;
+        for (state, size, requested) in blocks {
+            active |= state != BlockState::Inactive;
+            match state {
+                BlockState::ActiveAllocated => {
                     self.blocks += 1;
                     add_saturating(&mut self.allocated, size);
-                    match requested() {
+                    match requested {
                         Some(bytes) => add_saturating(&mut self.requested, bytes),
                         None => self.unknown_requests += 1,
                     }
                 }
-                b"active_pending_free" | b"active_awaiting_free" => {
-                    active = true;
+                BlockState::ActivePendingFree => {
                     self.pending_blocks += 1;
                     add_saturating(&mut self.pending, size);
-                    add_saturating(&mut self.pending_requested, requested().unwrap_or(0));
+                    add_saturating(&mut self.pending_requested, requested.unwrap_or(0));
                 }
-                _ => {
+                BlockState::Inactive => {
                     add_saturating(&mut self.inactive, size);
                     if split {
                         add_saturating(&mut self.inactive_split, size);
@@ -167,6 +197,47 @@ impl HeldMemory {
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
     }
+}
+
+/// Returns the live blocks of a device by address. The size of each is the number of bytes that it represents.
+pub fn live_blocks(snapshot: &Snapshot, device: DeviceId) -> Vec<LiveBlock> {
+    let with_bytes =
+        |(block, weighed): (LiveBlock, WeighedBlock)| LiveBlock { size_bytes: weighed.bytes, ..block };
+    let mut blocks: Vec<LiveBlock> = weighed_blocks(snapshot, device).into_iter().map(with_bytes).collect();
+    blocks.sort_by_key(|block| block.address);
+    blocks
+}
+
+/// Returns the live blocks of a device with their weights.
+fn weighed_blocks(snapshot: &Snapshot, device: DeviceId) -> Vec<(LiveBlock, WeighedBlock)> {
+    let rows = snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device);
+    let mut blocks: Vec<(LiveBlock, WeighedBlock)> =
+        rows.map(|(row, block)| (*block, snapshot.weighed_block(row))).collect();
+    // Reports count a sampled block as its allocation describes it, even if another block that was not sampled has since
+    // replaced it in the table of live blocks.
+    if snapshot.pytorch.is_none() && snapshot.is_heap(device) && snapshot.has_samples() {
+        let allocated: HashMap<u64, WeighedBlock> = lifetimes(snapshot, device)
+            .into_iter()
+            .filter_map(|one| {
+                let row = one.from.filter(|_| one.to.is_none())?;
+                Some((snapshot.events.address[row], snapshot.weighed_event(row)))
+            })
+            .collect();
+        for (block, weighed) in &mut blocks {
+            *weighed = allocated.get(&block.address).copied().unwrap_or(*weighed);
+        }
+    }
+    blocks
+}
+
+/// Returns the rows of a device's segments in a PyTorch file.
+fn segments_of<'a>(
+    snapshot: &'a Snapshot,
+    pytorch: &PyTorch,
+    device: DeviceId,
+) -> impl Iterator<Item = usize> + use<'a> {
+    let all = snapshot.segments.iter().take(pytorch.segments.len()).enumerate();
+    all.filter_map(move |(row, segment)| (segment.device == device).then_some(row))
 }
 
 const DEFAULT_POOL: (u64, u64) = (0, 0);

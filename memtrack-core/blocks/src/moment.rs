@@ -50,6 +50,12 @@ impl Moment {
         earlier.map(|row| count_pytorch_events(snapshot, row)).sum()
     }
 
+    /// Returns the number of the event after which the state is that after `row`. For a recording's free, which PyTorch
+    /// counts as two events, this is the second one.
+    pub fn last_event_of(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
+        Self::events_before(snapshot, device, row) + count_pytorch_events(snapshot, row) - 1
+    }
+
     /// Returns the row of the last event up to this moment, or `None` if the moment is before the first event. Also
     /// returns `None` for the peak, because only [`Peak`](crate::peak::Peak) can determine that row.
     pub fn row(self) -> Option<usize> {

@@ -90,7 +90,7 @@ impl Peak {
             bytes: reached.bytes as u64,
             row: reached.row,
             ticks,
-            event: reached.row.map(|row| Moment::events_before(snapshot, device, row)),
+            event: reached.row.map(|row| Moment::last_event_of(snapshot, device, row)),
             seconds: ticks.map(|ticks| snapshot.clock.seconds_since_start(ticks)),
             since: snapshot.seconds_since(),
             phase: None,

@@ -98,6 +98,13 @@ impl<'a> ScopePosition<'a> {
     pub fn operator_name(&self) -> Option<String> {
         self.operator.map(|operator| format!("{}.{operator}", self.prefix()))
     }
+
+    /// Returns the position as one name, such as `encoder.forward.matmul` or `encoder.forward`, or an empty text outside
+    /// all scopes. Unlike [`Self::operator_name`], it does not start with a dot in the root module.
+    pub fn full_name(&self) -> String {
+        let name = self.operator_name().unwrap_or_else(|| self.prefix());
+        name.trim_start_matches('.').to_owned()
+    }
 }
 
 impl ScopeTable {

@@ -3,6 +3,7 @@
 use crate::columns::Columns;
 use crate::head::Marker;
 use crate::texts::Texts;
+use crate::trace::Trace;
 use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
@@ -49,12 +50,12 @@ pub(crate) struct Bands {
 }
 
 impl Bands {
-    pub(crate) fn of(snapshot: &Snapshot, rows: &[u32], texts: &mut Texts<'_>) -> Self {
+    pub(crate) fn of(trace: &Trace<'_>, texts: &mut Texts<'_>) -> Self {
+        let snapshot = trace.snapshot;
         let mut bands = Self { bands: Vec::new(), markers: Vec::new() };
         let mut threads: HashMap<u32, OpenScopes, foldhash::fast::RandomState> = HashMap::default();
         if snapshot.scopes.rows.len() > 1 {
-            for (event, &row) in rows.iter().enumerate() {
-                let (event, row) = (event as u32, row as usize);
+            for (event, row, _) in trace.events() {
                 let thread = snapshot.events.thread[row].0;
                 let scopes = threads.entry(thread).or_default();
                 bands.enter(snapshot, scopes, thread, event, snapshot.events.scope[row], texts);
@@ -125,12 +126,12 @@ impl Bands {
     /// their times.
     pub(crate) fn annotate(
         &mut self,
-        snapshot: &Snapshot,
+        trace: &Trace<'_>,
         pytorch: &PyTorch,
         device: DeviceId,
-        rows: &[u32],
         texts: &mut Texts<'_>,
     ) {
+        let snapshot = trace.snapshot;
         if !snapshot.has_times() {
             return;
         }
@@ -143,10 +144,10 @@ impl Bands {
         order.sort_by_key(|&row| notes.number(row, Key::TimeUs));
         // Times in a trace may go back a little, but the binary search needs ascending times.
         let mut newest = 0;
-        let times: Vec<u64> = rows
-            .iter()
-            .map(|&row| {
-                newest = snapshot.events.ticks[row as usize].max(newest);
+        let times: Vec<u64> = trace
+            .rows()
+            .map(|row| {
+                newest = snapshot.events.ticks[row].max(newest);
                 newest
             })
             .collect();
@@ -194,6 +195,7 @@ mod tests {
     use super::*;
     use memtrack_model::event::{Event, ThreadId};
     use memtrack_model::snapshot::Scope;
+    use memtrack_symbols::Symbolizer;
 
     #[test]
     fn band_lasts_from_first_to_last_event_in_scope() {
@@ -211,9 +213,9 @@ mod tests {
             let (thread, scope) = (ThreadId(thread), ScopeId(scope));
             snapshot.events.push(&Event { thread, scope, ..Event::BLANK });
         }
-        let mut texts = Texts::of(&snapshot);
-        let rows: Vec<u32> = (0..events.len() as u32).collect();
-        let bands = Bands::of(&snapshot, &rows, &mut texts);
+        let mut symbols = Symbolizer::of(&snapshot);
+        let mut texts = Texts::of(&snapshot, &mut symbols);
+        let bands = Bands::of(&Trace::of_all(&snapshot)[&Event::BLANK.device], &mut texts);
         let markers: Vec<_> = bands.markers.iter().map(|marker| (marker.event, marker.name)).collect();
         let expected = [(0, "fw_start"), (2, "fw_start"), (6, "fw_bw_boundary"), (8, "fw_start")];
         assert_eq!(markers, expected);

@@ -10,6 +10,7 @@
 //! at the next allocation at its address. The pictures also show how long a free is pending, and leave out blocks of which
 //! the file contains no end.
 
+use crate::trace::Trace;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashMap;
@@ -66,9 +67,15 @@ pub(crate) struct BlockLifetimes {
     pub(crate) of_event: Vec<u32>,
 }
 
-/// Returns the blocks of `device`. The device's events are `rows` of the snapshot's event table.
-pub(crate) fn find_lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> BlockLifetimes {
-    let mut builder = LifetimeBuilder { snapshot, found: Vec::new(), live: HashMap::default() };
+/// Returns the blocks of `device`.
+pub(crate) fn find_lifetimes(trace: &Trace<'_>, device: DeviceId) -> BlockLifetimes {
+    let snapshot = trace.snapshot;
+    let mut builder = LifetimeBuilder {
+        snapshot,
+        found: Vec::new(),
+        live: HashMap::default(),
+        next_alloc: snapshot.has_samples().then(HashMap::default),
+    };
     for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
         let weighed = snapshot.weighed_block(row);
         let life = BlockLifetime {
@@ -86,10 +93,10 @@ pub(crate) fn find_lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]
         let number = builder.begin(life);
         builder.live.insert(block.address, number);
     }
-    let mut of_event = vec![NONE; rows.len()];
+    let mut of_event = vec![NONE; trace.len()];
     let mut started = Vec::new();
-    for (event, &row) in rows.iter().enumerate().rev() {
-        of_event[event] = builder.undo(event as u32, row as usize, &mut started);
+    for (event, row, action) in trace.events().rev() {
+        of_event[event as usize] = builder.undo(event, row, action, &mut started);
     }
     builder.into_ordered(started, of_event)
 }
@@ -100,6 +107,8 @@ struct LifetimeBuilder<'a> {
     found: Vec<BlockLifetime>,
     /// The blocks that are live at the current event, by address.
     live: HashMap<u64, u32, foldhash::fast::RandomState>,
+    /// The next allocation at each address: its event, and whether it is a sample. `None` if the snapshot has no samples.
+    next_alloc: Option<HashMap<u64, (u32, bool), foldhash::fast::RandomState>>,
 }
 
 impl LifetimeBuilder<'_> {
@@ -126,14 +135,26 @@ impl LifetimeBuilder<'_> {
     }
 
     /// Undoes an event, and returns its block.
-    fn undo(&mut self, event: u32, row: usize, started: &mut Vec<u32>) -> u32 {
+    fn undo(&mut self, event: u32, row: usize, action: Action, started: &mut Vec<u32>) -> u32 {
         let address = self.snapshot.events.address[row];
-        match self.snapshot.events.action[row] {
+        match action {
             Action::Alloc => {
-                // If no block is live at this address after the allocation, the allocated block was freed at an unknown
-                // time before the next event at the address. Such a block is not shown.
-                let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
+                let next = self
+                    .next_alloc
+                    .as_mut()
+                    .and_then(|next| next.insert(address, (event, weighed.estimated)));
+                let number = match (self.live.remove(&address), next) {
+                    (Some(number), _) => number,
+                    // The free of a block need not be recorded if it or the next block at its address is a sample. Other
+                    // reports end such a block at the next allocation, too.
+                    (None, Some((next, is_sample))) if is_sample || weighed.estimated => {
+                        self.add_freed(next, row, false)
+                    }
+                    // If no block is live at this address after the allocation, the allocated block was freed at an
+                    // unknown time before the next event at the address. Such a block is not shown.
+                    (None, _) => return NONE,
+                };
                 let events = &self.snapshot.events;
                 let life = &mut self.found[number as usize];
                 life.start = Some(event);
@@ -208,8 +229,9 @@ mod tests {
 
     const DEVICE: DeviceId = DeviceId(0);
 
-    fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> (Snapshot, Vec<u32>) {
-        let mut snapshot = Snapshot::default();
+    /// Returns a snapshot in PyTorch's form, in which each action is one event.
+    fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Snapshot {
+        let mut snapshot = Snapshot { pytorch: Some(Box::default()), ..Snapshot::default() };
         for (place, &(action, address)) in events.iter().enumerate() {
             // All sizes differ, so that pairing a free with the wrong allocation is detected.
             let size_bytes = 100 + place as u64;
@@ -229,8 +251,11 @@ mod tests {
                 pending_free,
             })
             .collect();
-        let rows = (0..events.len() as u32).collect();
-        (snapshot, rows)
+        snapshot
+    }
+
+    fn trace(snapshot: &Snapshot) -> Trace<'_> {
+        Trace::of_all(snapshot).remove(&DEVICE).unwrap_or_else(|| Trace::empty(snapshot))
     }
 
     /// Returns the live blocks before the first event and after each event, and whether their frees are pending, by
@@ -268,8 +293,8 @@ mod tests {
             events in prop::collection::vec(event(), 0..40),
             held in prop::collection::btree_map(1..6u64, any::<bool>(), 0..5),
         ) {
-            let (snapshot, rows) = snapshot(&events, &held);
-            let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&snapshot, DEVICE, &rows);
+            let snapshot = snapshot(&events, &held);
+            let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&trace(&snapshot), DEVICE);
             prop_assert!(lifetimes.is_sorted_by_key(|life| life.start));
             for (state, event) in undo_all(&events, &held).iter().zip(-1..) {
                 let live = lifetimes.iter().filter(|life| {
@@ -299,8 +324,8 @@ mod tests {
             (FreeRequested, 3),
             (FreeCompleted, 3),
         ];
-        let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
-        let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&snapshot, DEVICE, &rows);
+        let snapshot = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
+        let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&trace(&snapshot), DEVICE);
         let actual: Vec<_> = lifetimes
             .iter()
             .map(|life| (life.address, life.bytes, life.flags, life.start, life.end))

@@ -9,16 +9,18 @@ use crate::held::FinalRows;
 use crate::inferred::DeviceCategories;
 use crate::pieces::{Piece, find_pieces};
 use crate::texts::Texts;
+use crate::trace::{Trace, time_us};
 use crate::{Page, View};
 use memtrack_blocks::held::pool_name;
 use memtrack_blocks::reserved::has_reserved_bytes;
-use memtrack_model::event::{Action, DeviceId, DeviceKind};
-use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
-use memtrack_model::snapshot::{InferredCategories, ReadingMoment, Snapshot, StringId, Value};
+use memtrack_model::event::{Action, DeviceId, DeviceKind, ScopeId};
+use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::{InferredCategories, ReadingMoment, Snapshot, StringId, Value, sample_label};
 use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::process_memory::ProcessMemory;
 use memtrack_report::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -28,24 +30,17 @@ const MAX_CATEGORIES: usize = 250;
 const MAX_STREAMS_AND_POOLS: usize = 60_000;
 
 /// Creates the page for a whole snapshot.
-pub(crate) fn build_page(
-    snapshot: &PytorchSnapshot,
-    name: &str,
-    inferred: Option<&InferredCategories>,
-) -> Page {
-    let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
-    let pytorch = snapshot.details();
-    let mut texts = Texts::of(snapshot);
+pub(crate) fn build_page(snapshot: &Snapshot, name: &str, inferred: Option<&InferredCategories>) -> Page {
+    let mut symbols = Symbolizer::of(snapshot);
+    let summaries = summary(snapshot, &mut symbols);
+    let mut texts = Texts::of(snapshot, &mut symbols);
     let has_time = !snapshot.events.is_empty() && snapshot.has_times();
-    let start_us = if has_time { snapshot.clock.first.0 } else { 0 };
+    let start_us = if has_time { find_start_us(snapshot) } else { 0 };
     // The section of texts comes first, but it is complete only after all the others.
     let mut unpacked = vec![Columns::default()];
     let mut devices = Vec::new();
     let mut ids = snapshot.device_ids();
-    let mut rows: HashMap<DeviceId, Vec<u32>> = HashMap::new();
-    for (row, &device) in snapshot.events.device.iter().enumerate() {
-        rows.entry(device).or_default().push(row as u32);
-    }
+    let mut traces = Trace::of_all(snapshot);
     // Compute the ordinals only once, because those of host memory require a pass over all events.
     let ordinals = snapshot.ordinals();
     // Devices with events come first, accelerators before host memory, and of the heap and mapped memory the larger one.
@@ -59,20 +54,19 @@ pub(crate) fn build_page(
     };
     ids.sort_by_key(|id| {
         let (kind, bytes) = place(*id);
-        (!rows.contains_key(id), kind, Reverse(bytes), *id)
+        (!traces.contains_key(id), kind, Reverse(bytes), ordinals.of(*id))
     });
     let process = ProcessMemory::of(snapshot).and_then(|process| process.to_line());
     for id in ids {
-        let rows = rows.remove(&id).unwrap_or_default();
+        let trace = traces.remove(&id).unwrap_or_else(|| Trace::empty(snapshot));
         let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
         let device = DeviceTables {
             snapshot,
-            pytorch,
+            trace,
             inferred,
             id,
             ordinal: ordinals.of(id),
             process: process.as_deref(),
-            rows: &rows,
             start_us,
             has_time,
         };
@@ -90,11 +84,18 @@ pub(crate) fn build_page(
         start_us,
         since: snapshot.seconds_since().name(),
         has_time,
-        settings: settings_to_json(snapshot, pytorch),
+        settings: settings_to_json(snapshot),
         first: Vec::new(),
         devices,
     };
     Page { head, sections: pack_sections(unpacked) }
+}
+
+/// Returns the time from which the page counts: the start of the recording, or the first event if that is earlier.
+fn find_start_us(snapshot: &Snapshot) -> u64 {
+    let start = time_us(snapshot, snapshot.clock.first.0);
+    let first = || snapshot.events.ticks.iter().min().map_or(start, |&ticks| time_us(snapshot, ticks));
+    if snapshot.pytorch.is_some() { start } else { start.min(first()) }
 }
 
 /// Compresses the sections in parallel, on all cores of the machine.
@@ -145,23 +146,43 @@ impl<K: std::hash::Hash + Eq> NameTable<K> {
 struct DeviceNames {
     streams: NameTable<u64>,
     pools: NameTable<(u64, u64)>,
-    categories: NameTable<StringId>,
+    categories: NameTable<String>,
+}
+
+impl DeviceNames {
+    /// Returns 1 plus the index of a category, or 0 if `name` is empty.
+    fn add_category(&mut self, name: &str) -> u32 {
+        match self.categories.known.get(name) {
+            _ if name.is_empty() => 0,
+            Some(&known) => 1 + known,
+            None => 1 + self.categories.index_of(name.to_owned(), MAX_CATEGORIES, || name.to_owned()),
+        }
+    }
+}
+
+/// The source of the notes on a block. Blocks with the same source have the same notes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum NoteSource {
+    /// The texts of a PyTorch file.
+    File { metadata: StringId, context: StringId, category: StringId },
+    /// A recorded scope and, for a sampled block, its size in bytes and the bits of the number of blocks that it
+    /// represents.
+    Recording { scope: ScopeId, sample: Option<(u64, u64)> },
 }
 
 struct DeviceTables<'a> {
     snapshot: &'a Snapshot,
-    pytorch: &'a PyTorch,
+    trace: Trace<'a>,
     inferred: Option<&'a InferredCategories>,
     id: DeviceId,
     ordinal: u16,
     /// The line about the host memory of the process as a whole, if it is known.
     process: Option<&'a str>,
-    rows: &'a [u32],
     start_us: u64,
     has_time: bool,
 }
 
-impl DeviceTables<'_> {
+impl<'a> DeviceTables<'a> {
     /// Adds the device's sections and returns its head, or `None` if the device has no data.
     fn build(
         &self,
@@ -170,31 +191,32 @@ impl DeviceTables<'_> {
         unpacked: &mut Vec<Columns>,
     ) -> Option<DeviceHead> {
         let has_segments = self.snapshot.device_kind(self.id).has_segments();
-        let BlockLifetimes { lifetimes, of_event } = find_lifetimes(self.snapshot, self.id, self.rows);
+        let BlockLifetimes { lifetimes, of_event } = find_lifetimes(&self.trace, self.id);
         // In PyTorch's format, other memory has segments too, but they only repeat its blocks.
         let pieces = match has_segments {
-            true => find_pieces(self.snapshot, self.id, self.rows),
+            true => find_pieces(&self.trace, self.id),
             false => Vec::new(),
         };
-        if self.rows.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
+        if self.trace.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
             return None;
         }
         let mut names = DeviceNames::default();
-        let final_rows = FinalRows::of(self.snapshot, self.pytorch, self.id);
+        let final_rows = FinalRows::of(self.snapshot, self.id);
         let next = unpacked.len();
         let (blocks, inferred) = self.build_blocks(&lifetimes, &final_rows, &mut names, texts);
         unpacked.push(blocks);
         unpacked.push(self.build_events(&lifetimes, &of_event, &pieces, texts));
         unpacked.push(self.build_pieces(&pieces, &final_rows, &mut names, texts));
-        let mut bands = Bands::of(self.snapshot, self.rows, texts);
-        bands.annotate(self.snapshot, self.pytorch, self.id, self.rows, texts);
+        let mut bands = Bands::of(&self.trace, texts);
+        if let Some(pytorch) = self.pytorch() {
+            bands.annotate(&self.trace, pytorch, self.id, texts);
+        }
         let markers = std::mem::take(&mut bands.markers);
         unpacked.push(bands.into_columns());
-        let action = |row: u32| self.snapshot.events.action[row as usize];
-        let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
-        let mut first = summary
-            .map_or_else(Vec::new, |summary| build_sentences(summary, self.snapshot, self.id, self.rows));
-        let at_peak = inferred.as_ref().and_then(|found| found.peak_sentence(&lifetimes, self.rows.len()));
+        let ooms = self.trace.events().filter(|(.., action)| *action == Action::Oom);
+        let mut first =
+            summary.map_or_else(Vec::new, |summary| build_sentences(summary, &self.trace, self.id));
+        let at_peak = inferred.as_ref().and_then(|found| found.peak_sentence(&lifetimes, self.trace.len()));
         let is_colored = !names.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
         first.extend(at_peak);
         let is_part = matches!(self.snapshot.device_kind(self.id), DeviceKind::Host | DeviceKind::Mapped);
@@ -218,7 +240,7 @@ impl DeviceTables<'_> {
             },
             estimated: lifetimes.iter().any(|life| life.flags & crate::blocks::ESTIMATE != 0)
                 || summary.is_some_and(|summary| summary.held.estimated),
-            events: self.rows.len(),
+            events: self.trace.len(),
             blocks: lifetimes.len(),
             segments: pieces.len(),
             reserved: !pieces.is_empty() && has_reserved_bytes(self.snapshot, self.id),
@@ -229,7 +251,7 @@ impl DeviceTables<'_> {
             color: if is_colored { "category" } else { "stack" },
             capacity_bytes: capacity.map(|reading| reading.total_bytes).filter(|&bytes| bytes > 0),
             first,
-            ooms: ooms.map(|(event, _)| event).collect(),
+            ooms: ooms.map(|(event, ..)| event as usize).collect(),
             markers,
             sections: Sections {
                 texts: 0,
@@ -245,10 +267,10 @@ impl DeviceTables<'_> {
     /// end, or `None` if there are none.
     fn format_contradiction(&self, of_event: &[u32]) -> Option<Sentence> {
         let (mut blocks, mut bytes) = (0, 0u64);
-        for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
-            if self.snapshot.events.action[row as usize] == Action::Alloc {
+        for (event, row, action) in self.trace.events() {
+            if of_event[event as usize] == NONE && action == Action::Alloc {
                 blocks += 1;
-                bytes = bytes.saturating_add(self.snapshot.weighed_event(row as usize).bytes);
+                bytes = bytes.saturating_add(self.snapshot.weighed_event(row).bytes);
             }
         }
         let text = || {
@@ -258,8 +280,9 @@ impl DeviceTables<'_> {
         (blocks > 0).then(|| Sentence { title: "Not shown".to_owned(), text: text(), show: None })
     }
 
-    fn event_row(&self, event: u32) -> usize {
-        self.rows[event as usize] as usize
+    /// Returns the content that only a PyTorch file has; `None` for a recording.
+    fn pytorch(&self) -> Option<&'a PyTorch> {
+        self.snapshot.pytorch.as_deref()
     }
 
     /// Returns the section of blocks and, if the file has no categories, the inferred categories.
@@ -270,7 +293,6 @@ impl DeviceTables<'_> {
         names: &mut DeviceNames,
         texts: &mut Texts<'_>,
     ) -> (Columns, Option<DeviceCategories>) {
-        let events = &self.pytorch.events;
         let mut pools = Vec::with_capacity(lifetimes.len());
         let mut categories = Vec::with_capacity(lifetimes.len());
         let (mut notes, mut finals) = (Vec::new(), Vec::new());
@@ -279,29 +301,16 @@ impl DeviceTables<'_> {
             let block = life
                 .final_row
                 .and_then(|row| final_rows.blocks.get(&self.snapshot.blocks[row as usize].address));
-            let event = life.start.or(life.end).map(|event| self.event_row(event));
-            let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
-            let pool = named_pool.or_else(|| final_rows.pool(self.pytorch, life.address));
+            let event = life.start.or(life.end).map(|event| self.trace.row(event));
+            let pool = final_rows.pool(self.snapshot, event, life.address);
             pools.push(
                 pool.map_or(0, |pool| {
                     1 + names.pools.index_of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))
                 }),
             );
-            let text = |key: Key| match (event, block) {
-                (Some(row), _) if events.has(row, key) => events.text(row, key),
-                (_, Some(&(row, _))) => self.pytorch.blocks.text(row, key),
-                _ => StringId::EMPTY,
-            };
-            let category = text(Key::Category);
-            let name = || self.snapshot.strings.get(category).into_owned();
-            let empty = category == StringId::EMPTY;
-            categories.push(if empty {
-                0
-            } else {
-                1 + names.categories.index_of(category, MAX_CATEGORIES, name)
-            });
-            let sources = (text(Key::UserMetadata), text(Key::CompileContext));
-            let note = *known_notes.entry(sources).or_insert_with(|| self.add_note(sources, texts));
+            let source = self.note_source(life, event, block.and_then(|(row, _)| *row));
+            categories.push(names.add_category(&self.category(event, &source)));
+            let note = *known_notes.entry(source).or_insert_with(|| self.add_note(&source, texts));
             if note != 0 {
                 notes.push((place as u64, note));
             }
@@ -315,7 +324,7 @@ impl DeviceTables<'_> {
         let mut inferred = self
             .inferred
             .filter(|_| names.categories.names.is_empty())
-            .map(|found| DeviceCategories::of(found, self.snapshot, lifetimes, self.rows))
+            .map(|found| DeviceCategories::of(found, &self.trace, lifetimes))
             .filter(|found| !found.names.is_empty());
         if let Some(found) = &mut inferred {
             names.categories.names.clone_from(&found.names);
@@ -350,15 +359,67 @@ impl DeviceTables<'_> {
         (columns, inferred)
     }
 
+    /// Returns where the notes on a block come from. `event` is the row of one of its events, and `block` its row in a
+    /// PyTorch file.
+    fn note_source(&self, life: &BlockLifetime, event: Option<usize>, block: Option<usize>) -> NoteSource {
+        let Some(pytorch) = self.pytorch() else {
+            let (scope, weighed) = match (event, life.final_row) {
+                (Some(row), _) => (self.snapshot.events.scope[row], Some(self.snapshot.weighed_event(row))),
+                (None, Some(row)) => {
+                    let row = row as usize;
+                    (self.snapshot.blocks[row].scope, Some(self.snapshot.weighed_block(row)))
+                }
+                (None, None) => (ScopeId::NONE, None),
+            };
+            let sample = weighed.filter(|weighed| weighed.estimated);
+            let sample = sample.map(|weighed| (weighed.size_bytes, weighed.blocks.to_bits()));
+            return NoteSource::Recording { scope, sample };
+        };
+        let text = |key: Key| match (event, block) {
+            (Some(row), _) if pytorch.events.has(row, key) => pytorch.events.text(row, key),
+            (_, Some(row)) => pytorch.blocks.text(row, key),
+            _ => StringId::EMPTY,
+        };
+        NoteSource::File {
+            metadata: text(Key::UserMetadata),
+            context: text(Key::CompileContext),
+            category: text(Key::Category),
+        }
+    }
+
+    /// Returns the category that the file contains for a block, or an empty text. `event` is the row of one of its
+    /// events.
+    fn category(&self, event: Option<usize>, source: &NoteSource) -> Cow<'a, str> {
+        match source {
+            NoteSource::File { category, .. } => self.snapshot.strings.get(*category),
+            NoteSource::Recording { .. } => {
+                let categories = self.snapshot.categories.get();
+                event.and_then(|row| categories?.of_event(row)).unwrap_or_default().into()
+            }
+        }
+    }
+
     /// Returns the number of the text that contains the user's and the compiler's notes on a block, or 0 if there are
     /// no notes.
-    fn add_note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
+    fn add_note(&self, source: &NoteSource, texts: &mut Texts<'_>) -> u32 {
+        let (metadata, context) = match *source {
+            NoteSource::File { metadata, context, .. } => {
+                (self.snapshot.strings.get(metadata), self.snapshot.strings.get(context))
+            }
+            NoteSource::Recording { scope, sample } => {
+                let path = self.snapshot.scopes.place(scope).full_name();
+                let metadata = match sample {
+                    Some((size_bytes, blocks)) => sample_label(&path, size_bytes, f64::from_bits(blocks)),
+                    None => path,
+                };
+                (metadata.into(), "".into())
+            }
+        };
         let mut lines = Vec::new();
-        if metadata != StringId::EMPTY {
-            lines.push(format!("User metadata: {}", self.snapshot.strings.get(metadata)));
+        if !metadata.is_empty() {
+            lines.push(format!("User metadata: {metadata}"));
         }
         // Outside of compiled code, PyTorch writes `N/A`.
-        let context = self.snapshot.strings.get(context);
         if !context.is_empty() && context != "N/A" {
             lines.push(format!("Compile context: {context}"));
         }
@@ -367,8 +428,7 @@ impl DeviceTables<'_> {
 
     /// Returns the forward-pass stack of an allocation in the backward pass.
     fn forward_stack(&self, row: usize) -> Option<String> {
-        let events = &self.pytorch.events;
-        if !events.has(row, Key::ForwardFrames) {
+        if !self.pytorch()?.events.has(row, Key::ForwardFrames) {
             return None;
         }
         let value = self.snapshot.event_value(row, Key::ForwardFrames)?;
@@ -402,9 +462,8 @@ impl DeviceTables<'_> {
         let pools: Vec<u32> = pieces
             .iter()
             .map(|piece| {
-                let event = piece.start.or(piece.end).map(|event| self.event_row(event));
-                let named_pool = event.and_then(|row| self.pytorch.events.named_pool(row, Key::PoolId));
-                let pool = named_pool.or_else(|| final_rows.pool(self.pytorch, piece.address));
+                let event = piece.start.or(piece.end).map(|event| self.trace.row(event));
+                let pool = final_rows.pool(self.snapshot, event, piece.address);
                 pool.map_or(0, |pool| {
                     1 + names.pools.index_of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))
                 })
@@ -425,10 +484,9 @@ impl DeviceTables<'_> {
         let events = &self.snapshot.events;
         let sizes_by_event = self.sizes_by_event(lifetimes, pieces);
         let mut odd = Vec::new();
-        let mut stacks = Vec::with_capacity(self.rows.len());
-        for (event, &row) in self.rows.iter().enumerate() {
-            let row = row as usize;
-            let action = events.action[row];
+        let mut stacks = Vec::with_capacity(self.trace.len());
+        for (event, row, action) in self.trace.events() {
+            let event = event as usize;
             let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
             stacks.push(if block_has_stack { 0 } else { texts.add_stack(events.stack[row]) });
             let (address, bytes) = match action {
@@ -439,7 +497,9 @@ impl DeviceTables<'_> {
                 _ => (events.address[row], self.snapshot.weighed_event(row).bytes),
             };
             let text = match action {
-                Action::Annotate => texts.add_string(self.pytorch.events.text(row, Key::UserMetadata)),
+                Action::Annotate => self
+                    .pytorch()
+                    .map_or(0, |pytorch| texts.add_string(pytorch.events.text(row, Key::UserMetadata))),
                 Action::Other => self.add_other_action(row, texts),
                 _ => 0,
             };
@@ -448,10 +508,10 @@ impl DeviceTables<'_> {
             }
         }
         let mut columns = Columns::default();
-        let rows = || self.rows.iter().map(|&row| row as usize);
-        columns.add_bytes("action", rows().map(|row| events.action[row] as u8));
+        let rows = || self.trace.rows();
+        columns.add_bytes("action", self.trace.events().map(|(.., action)| action as u8));
         if self.has_time {
-            columns.add_deltas("time", rows().map(|row| events.ticks[row].wrapping_sub(self.start_us)));
+            columns.add_deltas("time", rows().map(|row| self.trace.time_us(row).wrapping_sub(self.start_us)));
         }
         columns.add_varints("stack", stacks);
         columns.add_varints("scope", rows().map(|row| events.scope[row].0));
@@ -470,6 +530,7 @@ impl DeviceTables<'_> {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.add_string(id),
             Some(value) => texts.intern(value.type_name()),
+            None if self.pytorch().is_none() => texts.intern(Action::Other.name()),
             None => 0,
         }
     }
@@ -477,7 +538,7 @@ impl DeviceTables<'_> {
     /// Returns, for each event, the address and size of the block or piece that starts, becomes pending or ends at the
     /// event, or `None` unless exactly one block or piece does.
     fn sizes_by_event(&self, lifetimes: &[BlockLifetime], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
-        let mut sizes_by_event: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
+        let mut sizes_by_event: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.trace.len()];
         let mut add = |event: Option<u32>, what: (u64, u64)| {
             if let Some(event) = event {
                 let (count, size) = &mut sizes_by_event[event as usize];

@@ -2,10 +2,10 @@
 //! the page that shows its subject.
 
 use crate::head::{PageState, Sentence};
+use crate::trace::Trace;
 use memtrack_blocks::reserved::ReservedPeak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::paths::file_name;
-use memtrack_model::snapshot::Snapshot;
 use memtrack_report::summary::{DeviceSummary, HintSubject, origin_of};
 use memtrack_report::top::TopRow;
 
@@ -18,18 +18,12 @@ const RESERVED_PEAK_TITLE: &str = "Reserved peak";
 /// The title of the line about the categories at the peak.
 pub(crate) const BY_CATEGORY_TITLE: &str = "Peak by category";
 
-/// Returns the sentences about a device. The device's events are `rows` of the snapshot's event table.
-pub(crate) fn build_sentences(
-    summary: &DeviceSummary,
-    snapshot: &Snapshot,
-    device: DeviceId,
-    rows: &[u32],
-) -> Vec<Sentence> {
+/// Returns the sentences about a device.
+pub(crate) fn build_sentences(summary: &DeviceSummary, trace: &Trace<'_>, device: DeviceId) -> Vec<Sentence> {
     let at = |view, event: Option<i64>| Some(PageState { view: Some(view), event, query: None });
-    let last = rows.len() as i64 - 1;
+    let last = trace.len() as i64 - 1;
     let peak = summary.peak.highest.event.map_or(-1, |event| event as i64);
-    let reserved =
-        ReservedPeak::of(snapshot, device).row.and_then(|row| rows.binary_search(&(row as u32)).ok());
+    let reserved = ReservedPeak::of(trace.snapshot, device).row.and_then(|row| trace.event_of_row(row));
     let made_of_categories = summary.peak.categories_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();

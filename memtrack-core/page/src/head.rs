@@ -1,7 +1,7 @@
 //! The head of a page, in the form that its script reads (see `viewer/README.md`).
 
 use crate::columns::Section;
-use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{Snapshot, Value};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -117,8 +117,9 @@ pub(crate) struct PageHead<'a> {
 const MAX_DEPTH: usize = 32;
 
 /// Returns the settings in the file, or null if the file contains none.
-pub(crate) fn settings_to_json(snapshot: &Snapshot, pytorch: &PyTorch) -> Json {
-    let value = pytorch.root_value(Key::AllocatorSettings);
+pub(crate) fn settings_to_json(snapshot: &Snapshot) -> Json {
+    let pytorch = snapshot.pytorch.as_deref();
+    let value = pytorch.and_then(|pytorch| pytorch.root_value(Key::AllocatorSettings));
     value.map_or(Json::Null, |value| remove_memtrack(setting_to_json(snapshot, value, 0)))
 }
 

@@ -3,8 +3,9 @@
 use crate::blocks::{BlockLifetime, ESTIMATE};
 use crate::first::BY_CATEGORY_TITLE;
 use crate::head::{PageState, Sentence};
+use crate::trace::Trace;
 use memtrack_model::event::Action;
-use memtrack_model::snapshot::{InferredCategories, Snapshot};
+use memtrack_model::snapshot::InferredCategories;
 use memtrack_model::units::{human_bytes, human_share};
 
 /// The categories of a device, in the form that its columns use.
@@ -17,21 +18,14 @@ pub(crate) struct DeviceCategories {
 }
 
 impl DeviceCategories {
-    /// Returns the categories of `lifetimes`, the blocks of a device. The device's events are `rows` of the snapshot's
-    /// event table.
-    pub(crate) fn of(
-        found: &InferredCategories,
-        snapshot: &Snapshot,
-        lifetimes: &[BlockLifetime],
-        rows: &[u32],
-    ) -> Self {
+    /// Returns the categories of `lifetimes`, the blocks of a device.
+    pub(crate) fn of(found: &InferredCategories, trace: &Trace<'_>, lifetimes: &[BlockLifetime]) -> Self {
         let mut places: Vec<u32> = vec![0; found.names.len() + 1];
         let mut device = Self::default();
         let of_row = |event: Option<u32>| {
-            let row = event.and_then(|event| rows.get(event as usize));
-            row.and_then(|&row| found.of_event.get(row as usize)).copied().unwrap_or(0)
+            event.and_then(|event| found.of_event.get(trace.row(event))).copied().unwrap_or(0)
         };
-        let begins = |event: &u32| snapshot.events.action[rows[*event as usize] as usize] == Action::Alloc;
+        let begins = |event: &u32| trace.action(*event) == Action::Alloc;
         for life in lifetimes {
             let at_end =
                 || life.final_row.and_then(|row| found.of_block.get(row as usize)).copied().unwrap_or(0);
@@ -104,7 +98,7 @@ mod tests {
     use super::*;
     use crate::blocks::find_lifetimes;
     use memtrack_model::event::{DeviceId, Event};
-    use memtrack_model::snapshot::LiveBlock;
+    use memtrack_model::snapshot::{LiveBlock, Snapshot};
 
     const DEVICE: DeviceId = DeviceId(0);
 
@@ -152,9 +146,10 @@ mod tests {
 
     #[test]
     fn blocks_have_categories_of_their_events_or_of_their_final_rows() {
-        let (snapshot, rows) = (snapshot(), [0, 1, 2]);
-        let lifetimes = find_lifetimes(&snapshot, DEVICE, &rows).lifetimes;
-        let device = DeviceCategories::of(&found(), &snapshot, &lifetimes, &rows);
+        let snapshot = snapshot();
+        let trace = &Trace::of_all(&snapshot)[&DEVICE];
+        let lifetimes = find_lifetimes(trace, DEVICE).lifetimes;
+        let device = DeviceCategories::of(&found(), trace, &lifetimes);
         let mut named: Vec<(u64, &str)> = lifetimes
             .iter()
             .zip(&device.by_lifetime)
@@ -164,7 +159,7 @@ mod tests {
             .collect();
         named.sort_unstable();
         assert_eq!(named, [(8, "parameter"), (16, "activation"), (32, "gradient")]);
-        let sentence = device.peak_sentence(&lifetimes, rows.len()).unwrap();
+        let sentence = device.peak_sentence(&lifetimes, trace.len()).unwrap();
         assert_eq!(
             sentence.text,
             "activation 1000 B (99.0 %), gradient 10 B (1.0 %); inferred, the file has no categories"
@@ -173,11 +168,12 @@ mod tests {
 
     #[test]
     fn categories_of_less_than_half_of_peak_do_not_set_colours() {
-        let (snapshot, rows) = (snapshot(), [0, 1, 2]);
-        let lifetimes = find_lifetimes(&snapshot, DEVICE, &rows).lifetimes;
+        let snapshot = snapshot();
+        let trace = &Trace::of_all(&snapshot)[&DEVICE];
+        let lifetimes = find_lifetimes(trace, DEVICE).lifetimes;
         let few = InferredCategories { of_event: vec![1, 0, 0], ..found() };
-        let device = DeviceCategories::of(&few, &snapshot, &lifetimes, &rows);
+        let device = DeviceCategories::of(&few, trace, &lifetimes);
         assert_eq!(device.names.len(), 2);
-        assert_eq!(device.peak_sentence(&lifetimes, rows.len()), None);
+        assert_eq!(device.peak_sentence(&lifetimes, trace.len()), None);
     }
 }

@@ -26,11 +26,11 @@ mod pieces;
 #[cfg(feature = "ranks")]
 pub mod ranks;
 mod texts;
+mod trace;
 
 use columns::Section;
 use head::Head;
-use memtrack_model::snapshot::InferredCategories;
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use memtrack_model::snapshot::{InferredCategories, Snapshot};
 use std::io::{self, Write};
 
 /// The view that a page shows first.
@@ -89,17 +89,16 @@ pub struct Page {
 }
 
 impl Page {
-    /// Creates a page for a snapshot, titled `name`. A recording must first be converted to PyTorch's format
-    /// (`Snapshot::into_pytorch`), which names its stacks.
+    /// Creates a page for a snapshot, titled `name`. The stacks of a recording are symbolized.
     ///
     /// This takes time and memory in proportion to the number of events, with about 100 bytes per event.
-    pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
+    pub fn of(snapshot: &Snapshot, name: &str) -> Self {
         device::build_page(snapshot, name, None)
     }
 
     /// Creates a page with inferred categories for the devices that have none in the snapshot. The page states that the
     /// categories were inferred.
-    pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
+    pub fn with_inferred(snapshot: &Snapshot, name: &str, categories: &InferredCategories) -> Self {
         device::build_page(snapshot, name, Some(categories))
     }
 

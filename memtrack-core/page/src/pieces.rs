@@ -3,8 +3,8 @@
 //! part that was mapped by one event. Like blocks, pieces are found by starting with those that are reserved at the end
 //! and undoing the events.
 
+use crate::trace::Trace;
 use memtrack_model::event::{Action, DeviceId, StackId};
-use memtrack_model::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
 /// The flag for a part of an expandable segment.
@@ -29,9 +29,9 @@ pub(crate) struct Piece {
     pub(crate) flags: u8,
 }
 
-/// Returns the pieces of `device`, in the order in which they were allocated. The device's events are `rows` of the
-/// snapshot's event table.
-pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
+/// Returns the pieces of `device`, in the order in which they were allocated.
+pub(crate) fn find_pieces(trace: &Trace<'_>, device: DeviceId) -> Vec<Piece> {
+    let snapshot = trace.snapshot;
     let mut reserved = ReservedPieces::default();
     for segment in snapshot.segments.iter().filter(|segment| segment.device == device) {
         reserved.insert(Piece {
@@ -45,8 +45,7 @@ pub(crate) fn find_pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -
         });
     }
     let events = &snapshot.events;
-    for (event, &row) in rows.iter().enumerate().rev() {
-        let (event, row) = (event as u32, row as usize);
+    for (event, row, _) in trace.events().rev() {
         let range = (events.address[row], events.size_bytes[row]);
         let expandable = matches!(events.action[row], Action::SegmentMap | Action::SegmentUnmap);
         match events.action[row] {
@@ -147,7 +146,7 @@ impl ReservedPieces {
 mod tests {
     use super::*;
     use memtrack_model::event::{Event, StreamId};
-    use memtrack_model::snapshot::Segment;
+    use memtrack_model::snapshot::{Segment, Snapshot};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -155,7 +154,7 @@ mod tests {
 
     type Step = (Action, u64, u64);
 
-    fn snapshot(events: &[Step], held: &[(u64, u64)]) -> (Snapshot, Vec<u32>) {
+    fn snapshot(events: &[Step], held: &[(u64, u64)]) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for &(action, address, size_bytes) in events {
             snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
@@ -172,7 +171,11 @@ mod tests {
                 is_expandable: true,
             })
             .collect();
-        (snapshot, (0..events.len() as u32).collect())
+        snapshot
+    }
+
+    fn trace(snapshot: &Snapshot) -> Trace<'_> {
+        Trace::of_all(snapshot).remove(&DEVICE).unwrap_or_else(|| Trace::empty(snapshot))
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -192,8 +195,8 @@ mod tests {
             events in prop::collection::vec(step(), 0..30),
             held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
         ) {
-            let (snapshot, rows) = snapshot(&events, &held);
-            let pieces = find_pieces(&snapshot, DEVICE, &rows);
+            let snapshot = snapshot(&events, &held);
+            let pieces = find_pieces(&trace(&snapshot), DEVICE);
             prop_assert!(pieces.is_sorted_by_key(|piece| piece.start));
             // The reserved bytes, found by undoing the events backwards.
             let mut bytes: BTreeSet<u64> = held.iter().flat_map(|&(at, size)| at..at + size).collect();
@@ -224,8 +227,8 @@ mod tests {
     fn memory_mapped_at_one_time_is_piece() {
         use Action::{SegmentMap, SegmentUnmap};
         let events = [(SegmentMap, 0, 4), (SegmentMap, 4, 4), (SegmentUnmap, 2, 2)];
-        let (snapshot, rows) = snapshot(&events, &[(0, 2), (4, 4)]);
-        let actual: Vec<_> = find_pieces(&snapshot, DEVICE, &rows)
+        let snapshot = snapshot(&events, &[(0, 2), (4, 4)]);
+        let actual: Vec<_> = find_pieces(&trace(&snapshot), DEVICE)
             .iter()
             .map(|piece| (piece.address, piece.bytes, piece.start, piece.end))
             .collect();

@@ -146,12 +146,12 @@ impl AtPeak {
         });
         let row = if kind == PeakKind::Requested { live.peak.row } else { at.row() };
         let (is_peak, totals) = (kind == PeakKind::Requested, live.totals);
-        let before = |row| Moment::events_before(snapshot, device, row);
+        let event = |row| Moment::last_event_of(snapshot, device, row);
         let reserved =
             || if has_reserved_bytes(snapshot, device) { reserved_after(snapshot, device, row) } else { 0 };
         let highest = Highest {
             kind,
-            event: row.map(before),
+            event: row.map(event),
             seconds: if is_peak { live.peak.seconds } else { row.and_then(|row| snapshot.seconds_at(row)) },
             since: snapshot.seconds_since(),
             requested_bytes: if is_peak { live.peak.bytes } else { totals.allocated_bytes },

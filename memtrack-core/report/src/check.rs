@@ -7,11 +7,12 @@ use crate::process_memory::ProcessMemory;
 use memtrack_blocks::estimate::{Estimate, Precision, Sum};
 use memtrack_blocks::held::HeldMemory;
 use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes};
+use memtrack_blocks::moment::Moment;
 use memtrack_blocks::net::net;
 use memtrack_blocks::peak::Peak;
 use memtrack_blocks::reserved::has_held_bytes;
 use memtrack_model::answer::{DeviceAnswer, DeviceKind, ErrorAnswer};
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::{counted, human_bytes, human_share};
 use serde::Serialize;
 use serde_json::Value;
@@ -175,9 +176,8 @@ pub struct Measurements {
 
 impl Measurements {
     /// Measures every device in a snapshot.
-    pub fn of(snapshot: &PytorchSnapshot) -> Self {
+    pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self {
-            events: snapshot.events.len() as u64,
             stored_items: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
             dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
             complete: snapshot.meta.complete,
@@ -196,7 +196,8 @@ impl Measurements {
             let resident = memory.max_anonymous_bytes.unwrap_or(0);
             found.unrecorded = (memory.unrecorded_bytes().unwrap_or(0), resident);
         }
-        for id in snapshot.device_ids() {
+        for id in snapshot.devices_by_ordinal() {
+            found.events += Moment::events(snapshot, id) as u64;
             let (lifetimes, device) = (lifetimes(snapshot, id), snapshot.ordinal(id));
             found.names.insert(device, snapshot.device_name(id));
             let precision = Precision::of(snapshot, id, &lifetimes);

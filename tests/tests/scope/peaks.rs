@@ -185,7 +185,7 @@ fn files_of_all_formats_contain_the_same_peak() {
         assert_eq!(live(&read, heap, found.row), live(snapshot, HOST, expected.row), "{name}");
     }
     let pickle = Snapshot::open(folder.path().join("a.pickle"), LoadOptions::default()).unwrap().snapshot;
-    let found = Measurements::of(&pickle.try_into().unwrap());
+    let found = Measurements::of(&pickle);
     let [below, within, above] = [expected.error.low - 1.0, expected.error.low, expected.error.high]
         .map(|bytes| Limits::new().peak(bytes as u64));
     assert_eq!(found.exceeded(&below).len(), 1);

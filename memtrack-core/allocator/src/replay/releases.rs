@@ -6,8 +6,7 @@ use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
 use memtrack_blocks::reserved::reserved_over_time;
 use memtrack_model::event::{Action, DeviceId, StackId};
-use memtrack_model::snapshot::pytorch::Key;
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
+use memtrack_model::snapshot::Snapshot;
 use std::collections::HashMap;
 
 /// The reason segments were released.
@@ -40,7 +39,7 @@ impl Releases {
     /// Finds the causes of the releases among the events `rows` of `device`, recorded under `settings` if the
     /// settings are known.
     pub(super) fn of(
-        snapshot: &PytorchSnapshot,
+        snapshot: &Snapshot,
         device: DeviceId,
         rows: &[usize],
         capacity: Option<u64>,
@@ -91,8 +90,8 @@ impl Releases {
 }
 
 /// Returns whether garbage collection may have released a segment. It releases only large segments of the default pool.
-fn may_be_garbage(snapshot: &PytorchSnapshot, row: usize) -> bool {
-    let pool = snapshot.details().events.pool(row, Key::PoolId);
+fn may_be_garbage(snapshot: &Snapshot, row: usize) -> bool {
+    let pool = snapshot.event_pool(row);
     let events = &snapshot.events;
     events.action[row] == Action::SegmentFree && events.size_bytes[row] > SMALL_BUFFER && pool == (0, 0)
 }
@@ -100,7 +99,7 @@ fn may_be_garbage(snapshot: &PytorchSnapshot, row: usize) -> bool {
 /// Returns whether the group was released by a request that needed room; `next` is the event after the group. If
 /// `garbage` is true, garbage collection may have released the group long before memory ran out.
 fn is_for_request(
-    snapshot: &PytorchSnapshot,
+    snapshot: &Snapshot,
     group: &[usize],
     next: Option<usize>,
     reserved: u64,
@@ -124,15 +123,14 @@ fn is_for_request(
 
 /// Returns the explicit calls that released the group.
 fn find_explicit_releases(
-    snapshot: &PytorchSnapshot,
+    snapshot: &Snapshot,
     group: &[usize],
     last_use: &HashMap<MempoolId, usize>,
     end: usize,
 ) -> Vec<Release> {
-    let pytorch = snapshot.details();
     let mut explicit_releases = Vec::new();
     for &row in group.iter().filter(|&&row| is_release(snapshot.events.action[row])) {
-        let pool = pytorch.events.pool(row, Key::PoolId);
+        let pool = snapshot.event_pool(row);
         let release = if pool != (0, 0) && last_use.get(&pool).is_none_or(|&last| last < end) {
             Release::Pool(pool)
         } else {
@@ -146,17 +144,16 @@ fn find_explicit_releases(
 }
 
 /// Returns the index of the last allocation in each private pool.
-fn find_last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
-    let pytorch = snapshot.details();
+fn find_last_uses(snapshot: &Snapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
     let allocs = rows.iter().enumerate().filter(|(_, row)| snapshot.events.action[**row] == Action::Alloc);
     allocs
-        .map(|(index, &row)| (pytorch.events.pool(row, Key::PoolId), index))
+        .map(|(index, &row)| (snapshot.event_pool(row), index))
         .filter(|(pool, _)| *pool != (0, 0))
         .collect()
 }
 
 /// Returns the number of bytes in segments before each event.
-fn reserved_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
+fn reserved_before(snapshot: &Snapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
     let (mut reserved, changes) = reserved_over_time(snapshot, device);
     let mut changes = changes.peekable();
     let mut pass = |&row: &usize| {

@@ -6,8 +6,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use memtrack_blocks::reserved::ReservedPeak;
 use memtrack_model::event::{Action, DeviceId, StreamId};
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use memtrack_model::snapshot::pytorch::{Key, PyTorch};
+use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{Snapshot, Value};
 use std::collections::BTreeMap;
 
@@ -58,14 +57,12 @@ impl Requests {
     /// Extracts the requests for `device` from a snapshot. A trace does not contain calls that empty the cache,
     /// so releases that no failing allocation explains count as such calls. `capacity` is the number of bytes on
     /// the device that the program could use; if it is known, it helps to distinguish these cases.
-    pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
-        let pytorch = snapshot.details();
+    pub fn of(snapshot: &Snapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
-        let settings = settings_of(snapshot, pytorch);
+        let settings = settings_of(snapshot);
         let releases = Releases::of(snapshot, device, &rows, capacity, settings.as_deref());
         let mut reader = Reader {
             snapshot,
-            pytorch,
             requests: Self {
                 pools: vec![(0, 0)],
                 device_name: snapshot.device_name(device),
@@ -123,8 +120,9 @@ fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> 
 }
 
 /// Returns the settings string stored in the snapshot.
-fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
-    let Value::Dict(entries) = pytorch.root_value(Key::AllocatorSettings)? else { return None };
+fn settings_of(snapshot: &Snapshot) -> Option<String> {
+    let settings = snapshot.pytorch.as_deref()?.root_value(Key::AllocatorSettings);
+    let Value::Dict(entries) = settings? else { return None };
     let text_of = |value: &Value| match value {
         Value::Str(id) => Some(snapshot.strings.get(*id).into_owned()),
         _ => None,
@@ -135,7 +133,6 @@ fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
 
 struct Reader<'a> {
     snapshot: &'a Snapshot,
-    pytorch: &'a PyTorch,
     requests: Requests,
     /// The slots of live blocks, by address.
     live: HashMap<u64, u32, FixedState>,
@@ -162,7 +159,7 @@ impl Reader<'_> {
             }
             let address = events.address[row];
             if first.insert(address, ()).is_none() && frees {
-                let pool = self.pytorch.events.pool(row, Key::PoolId);
+                let pool = self.snapshot.event_pool(row);
                 found.insert(address, (events.size_bytes[row], events.stream[row], pool));
             }
         }
@@ -182,7 +179,7 @@ impl Reader<'_> {
         let events = &self.snapshot.events;
         for (index, &row) in rows.iter().enumerate() {
             let (address, size, stream) = (events.address[row], events.size_bytes[row], events.stream[row]);
-            let pool = self.pytorch.events.pool(row, Key::PoolId);
+            let pool = self.snapshot.event_pool(row);
             match events.action[row] {
                 Action::Alloc => self.add_alloc(address, size, stream, pool),
                 Action::Oom => {

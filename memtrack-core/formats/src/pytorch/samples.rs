@@ -3,8 +3,8 @@
 
 use super::StringInterner;
 use super::settings::memtrack_part;
-use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
-use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, WeighedBlock};
+use memtrack_model::snapshot::pytorch::{BlockState, Key, PyTorch, Sample, Samples};
+use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, WeighedBlock, sample_label};
 use std::collections::HashMap;
 
 /// The metadata texts of sampled blocks, collected while a file is being written.
@@ -12,6 +12,8 @@ use std::collections::HashMap;
 pub(super) struct SampleTexts {
     by_sample: HashMap<(StringId, u64, u64), StringId>,
     entries: Vec<(StringId, Sample)>,
+    /// The texts of the sampled blocks that are live at the end, by their rows in [`Snapshot::blocks`].
+    by_block: HashMap<u32, StringId>,
 }
 
 impl SampleTexts {
@@ -25,13 +27,26 @@ impl SampleTexts {
         let WeighedBlock { size_bytes, blocks, .. } = weighed;
         let entries = &mut self.entries;
         *self.by_sample.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
-            let scope = strings.table.get(path).into_owned();
-            let between = if scope.is_empty() { "" } else { " " };
-            let label = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
+            let label = sample_label(&strings.table.get(path), size_bytes, blocks);
             let text = strings.intern(label.as_bytes());
             entries.push((text, Sample { path, size_bytes, weight: blocks }));
             text
         })
+    }
+
+    /// Notes that the live block in this row has the metadata `text`.
+    pub(super) fn add_block(&mut self, row: usize, text: StringId) {
+        if !self.entries.is_empty() && text != StringId::EMPTY {
+            self.by_block.insert(row as u32, text);
+        }
+    }
+
+    /// Returns the samples by their texts and by the blocks that have these texts.
+    pub(super) fn into_samples(self) -> Samples {
+        let by_text: HashMap<StringId, Sample> = self.entries.into_iter().collect();
+        let sample = |(row, text)| Some((row, *by_text.get(&text)?));
+        let by_block = self.by_block.into_iter().filter_map(sample).collect();
+        Samples::new(by_text, by_block)
     }
 
     /// Returns a value that lists each text with its sample, or `None` if there are no samples.
@@ -89,10 +104,6 @@ pub(super) fn active_blocks<'a>(
 ) -> impl Iterator<Item = usize> + 'a {
     let blocks = &pytorch.blocks;
     let rows = (0..pytorch.segments.len()).flat_map(|row| pytorch.segments.rows(row, Key::Blocks));
-    rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))))
-}
-
-/// Returns whether a block in this state is allocated or not yet free.
-fn is_active(state: &[u8]) -> bool {
-    matches!(state, b"active_allocated" | b"active_pending_free" | b"active_awaiting_free")
+    let state = |row| BlockState::named(strings.bytes(blocks.text(row, Key::State)));
+    rows.filter(move |&row| state(row) != BlockState::Inactive)
 }

@@ -44,6 +44,13 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
+    /// Returns every device that [`Self::device_ids`] lists, in the order of their ordinals in reports.
+    pub fn devices_by_ordinal(&self) -> Vec<DeviceId> {
+        let (mut devices, ordinals) = (self.device_ids(), self.ordinals());
+        devices.sort_by_key(|&device| ordinals.of(device));
+        devices
+    }
+
     /// Returns the ordinals of the snapshot's devices. This visits all events, so call it only once to look up many
     /// devices.
     pub fn ordinals(&self) -> Ordinals {

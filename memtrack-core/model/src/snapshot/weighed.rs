@@ -34,6 +34,13 @@ impl WeighedBlock {
     }
 }
 
+/// Formats the text that tells readers of a PyTorch file or a page that a block is a sample. `scope` is the name of the
+/// block's scope, which may be empty, and `blocks` the number of blocks that it represents.
+pub fn sample_label(scope: &str, size_bytes: u64, blocks: f64) -> String {
+    let between = if scope.is_empty() { "" } else { " " };
+    format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]")
+}
+
 impl Snapshot {
     /// Returns the weight of the block that the event in `row` concerns.
     ///

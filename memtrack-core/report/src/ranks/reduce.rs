@@ -9,6 +9,7 @@ use super::steps::{Step, find_steps};
 use crate::top::rows::{KnownTotals, Sorter};
 use crate::top::{By, TopOptions, TopRow};
 use memtrack_blocks::estimate::{Estimate, Precision, Sum};
+use memtrack_blocks::held::HeldMemory;
 use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
 use memtrack_blocks::moment::Moment;
 use memtrack_blocks::net::counted_at_end;
@@ -21,7 +22,6 @@ use memtrack_model::Frame;
 use memtrack_model::answer::{DeviceAnswer, NameAnswer};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
-use memtrack_model::snapshot::pytorch::Key;
 use memtrack_symbols::Symbolizer;
 use std::path::Path;
 
@@ -344,18 +344,7 @@ fn group_key(row: &TopRow, by: By) -> String {
 /// Returns the allocated bytes at the end, as rounded by the allocator; `None` if the file does not contain the blocks'
 /// states.
 fn allocated_at_end(snapshot: &Snapshot, device: DeviceId) -> Option<u64> {
-    let pytorch = snapshot.pytorch.as_deref()?;
-    let segments = snapshot.segments.iter().enumerate();
-    let rows = segments.filter(|(row, segment)| segment.device == device && *row < pytorch.segments.len());
-    let mut allocated = None;
-    for (segment, _) in rows {
-        let sum = allocated.get_or_insert(0u64);
-        for block in pytorch.segments.rows(segment, Key::Blocks) {
-            let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
-            if state == b"active_allocated" {
-                *sum = sum.saturating_add(pytorch.blocks.number(block, Key::Size));
-            }
-        }
-    }
-    allocated
+    snapshot.pytorch.as_ref()?;
+    let held = HeldMemory::of(snapshot, device);
+    (held.segments > 0).then_some(held.allocated)
 }

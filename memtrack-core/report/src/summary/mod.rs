@@ -17,13 +17,13 @@ pub use json::{DeviceSummaryAnswer, DriverAnswer, OutOfMemoryAnswer, PoolAnswer,
 use memtrack_blocks::estimate::{self, Estimate, Precision};
 use memtrack_blocks::held::HeldMemory;
 use memtrack_blocks::lifetimes::{Lifetime, is_estimate, lifetimes};
+use memtrack_blocks::moment::Moment;
 use memtrack_blocks::net::{HeldAtEnd, Net, counted_at_end, net};
 use memtrack_blocks::not_recorded::{missing_stacks, recording_was_off};
 use memtrack_blocks::reserved::{ReservedPeak, has_held_bytes, has_reserved_bytes};
 use memtrack_frames::ownership::{Owners, Rules};
 use memtrack_model::event::{Action, DeviceId, DeviceKind};
-use memtrack_model::snapshot::pytorch::PytorchSnapshot;
-use memtrack_model::snapshot::{Folded, Since};
+use memtrack_model::snapshot::{Folded, Since, Snapshot};
 use memtrack_symbols::Symbolizer;
 pub use text::{HintSubject, origin_of};
 
@@ -65,7 +65,7 @@ pub struct DeviceSummary {
     pub peak: AtPeak,
     /// The peak of reserved bytes.
     pub reserved_peak: ReservedPeak,
-    /// The number of events in the device's trace.
+    /// The number of events in the device's trace, counted as PyTorch does.
     pub events: u64,
     /// The number of events that the recorder dropped; 0 if unknown.
     pub dropped: u64,
@@ -219,23 +219,19 @@ impl DeviceSummary {
 }
 
 /// Summarizes a snapshot, device by device.
-pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
+pub fn summary(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
     summary_with(snapshot, symbols, &Rules::new())
 }
 
 /// Summarizes a snapshot like [`summary`], using `rules` to decide which code is the user's.
-pub fn summary_with(
-    snapshot: &PytorchSnapshot,
-    symbols: &mut Symbolizer,
-    rules: &Rules,
-) -> Vec<DeviceSummary> {
-    let devices = snapshot.device_ids().into_iter();
+pub fn summary_with(snapshot: &Snapshot, symbols: &mut Symbolizer, rules: &Rules) -> Vec<DeviceSummary> {
+    let devices = snapshot.devices_by_ordinal().into_iter();
     let all = devices.map(|device| summarize_device(snapshot, symbols, device, rules));
     all.filter(|summary| summary.events > 0 || summary.held.segments > 0).collect()
 }
 
 fn summarize_device(
-    snapshot: &PytorchSnapshot,
+    snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
     rules: &Rules,
@@ -279,11 +275,10 @@ fn summarize_device(
     for row in peak.live.rows.iter_mut().chain(&mut largest_retained).filter(is_foreign) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
-    let rows = || snapshot.events.rows_of(device);
-    let ooms: Vec<(usize, usize)> =
-        rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
-    let oom = |&(event, row): &(usize, usize)| Oom {
-        event,
+    let rows = snapshot.events.rows_of(device);
+    let ooms: Vec<usize> = rows.filter(|&row| snapshot.events.action[row] == Action::Oom).collect();
+    let oom = |&row: &usize| Oom {
+        event: Moment::events_before(snapshot, device, row),
         seconds: snapshot.seconds_at(row),
         since: snapshot.seconds_since(),
         requested_bytes: snapshot.events.size_bytes[row],
@@ -309,7 +304,7 @@ fn summarize_device(
         private_pools: HeldMemory::of_private_pools(snapshot, device),
         peak,
         reserved_peak: ReservedPeak::of(snapshot, device),
-        events: rows().count() as u64,
+        events: Moment::events(snapshot, device) as u64,
         dropped,
         live: live(&|one| one.to.is_none()).with_completeness(complete),
         folded_scopes: snapshot.scope_sums.as_ref().map_or(0, |sums| sums.folded),

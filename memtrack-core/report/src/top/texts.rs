@@ -69,8 +69,11 @@ impl<'a> Texts<'a> {
     /// Returns the text of a block if the program wrote it. Texts that memtrack wrote, for scopes and for the weights
     /// of samples, are ignored.
     pub(super) fn program_text(&self, lifetime: &Lifetime) -> Option<StringId> {
-        let (_, pytorch) = self.source?;
-        let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
+        let (snapshot, pytorch) = self.source?;
+        let event = lifetime.from.or(lifetime.to);
+        let has_scope = lifetime.scope != ScopeId::NONE
+            || event.is_some_and(|row| snapshot.events.scope[row] != ScopeId::NONE);
+        let is_internal = |text: StringId| has_scope || pytorch.samples.has(text);
         self.block_text(lifetime).filter(|&text| !is_internal(text))
     }
 

@@ -13,7 +13,7 @@ mod segments;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use super::samples::{self, SampleTexts};
+use super::samples::SampleTexts;
 use super::{ExactValue, Key, Part, PyTorch, Records, Shape, counts, known, scopes, settings};
 pub use builder::Builder;
 use memtrack_model::NameFrames;
@@ -21,8 +21,8 @@ use memtrack_model::ScopeStep;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{
-    Clock, CountedPeak, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value,
-    WeighedBlock,
+    Clock, CountedPeak, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, ScopeSums, Snapshot,
+    StringId, Value, WeighedBlock,
 };
 use names::NameTables;
 use places::Places;
@@ -212,18 +212,32 @@ impl<'a> Converter<'a> {
         let address =
             if event.action == Action::Oom { event.address.min(MAX_WRITTEN_INTEGER) } else { event.address };
         let size_bytes = weighed.bytes.min(MAX_WRITTEN_INTEGER);
-        let (scope, flags) = (ScopeId::NONE, clear_sampled_flag(event.flags));
-        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
+        let flags = clear_sampled_flag(event.flags);
+        self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, flags, ..*event });
     }
 
     /// Returns the path of a scope, such as `encoder.forward.matmul`, or an empty string if there is no scope.
     fn convert_scope(&mut self, scope: ScopeId) -> StringId {
         let (table, strings) = (&self.from.scopes, &mut self.names.strings);
-        *self.scopes.entry(scope).or_insert_with(|| {
-            let place = table.place(scope);
-            let path = place.operator_name().unwrap_or_else(|| place.prefix());
-            strings.intern(path.trim_start_matches('.').as_bytes())
-        })
+        *self.scopes.entry(scope).or_insert_with(|| strings.intern(table.place(scope).full_name().as_bytes()))
+    }
+
+    /// Copies the scopes with their sums, and the driver readings. Times become microseconds.
+    fn convert_tables(&mut self) {
+        let from = self.from;
+        let in_us = |ticks| from.clock.time_ns(ticks) / 1000;
+        self.to.scopes = from.scopes.clone();
+        self.to.driver =
+            from.driver.iter().map(|row| DriverReading { ticks: in_us(row.ticks), ..*row }).collect();
+        self.to.scope_sums = from.scope_sums.as_ref().map(|sums| {
+            let row = |row: &ScopeSum| ScopeSum { device: self.file_device(row.device), ..*row };
+            let mut rows: Vec<ScopeSum> = sums.rows.iter().map(row).collect();
+            rows.sort_unstable();
+            ScopeSums { ticks: in_us(sums.ticks), folded: sums.folded, rows }
+        });
+        let with_number =
+            |row: &DeviceStatistics| DeviceStatistics { device: self.file_device(row.device), ..*row };
+        self.to.devices = from.devices.iter().map(with_number).collect();
     }
 
     /// Returns the settings that memtrack adds: the parts of the scopes' paths, the driver readings, the recorder's
@@ -242,13 +256,7 @@ impl<'a> Converter<'a> {
         };
         let strings = &mut self.names.strings;
         let scopes = scopes::paths_to_value(scopes.into_iter().map(steps), strings);
-        let clock = &self.from.clock;
-        let in_us = |reading: &DriverReading| DriverReading {
-            ticks: clock.time_ns(reading.ticks) / 1000,
-            ..*reading
-        };
-        let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
-        let driver = counts::readings_to_value(&driver, strings);
+        let driver = counts::readings_to_value(&self.to.driver, strings);
         let known = counts::counts_to_values(self.from, &self.to, &self.pytorch, strings);
         let parts = [
             ("scopes", scopes),
@@ -279,9 +287,7 @@ impl<'a> Converter<'a> {
     }
 
     fn into_snapshot(mut self) -> Snapshot {
-        let with_number =
-            |row: &DeviceStatistics| DeviceStatistics { device: self.file_device(row.device), ..*row };
-        self.to.devices = self.from.devices.iter().map(with_number).collect();
+        self.convert_tables();
         let settings = Part::Value(self.convert_settings());
         let root = [
             (Key::Segments, Part::Segments),
@@ -303,10 +309,8 @@ impl<'a> Converter<'a> {
         self.pytorch.start_us = start;
         self.to.counted_peak = self.to.counted_peak.filter(|_| start.is_some());
         self.to.clock = Clock::of_microseconds(start.or(first).unwrap_or(0));
+        self.pytorch.samples = self.samples.into_samples();
         self.to.pytorch = Some(Box::new(self.pytorch));
-        samples::restore(&mut self.to);
-        scopes::restore(&mut self.to);
-        counts::restore_readings(&mut self.to);
         self.to
     }
 }

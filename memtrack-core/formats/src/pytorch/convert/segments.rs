@@ -1,11 +1,11 @@
 //! Converts segments and live blocks to PyTorch's segments with blocks. The memory between the live blocks of
-//! a segment becomes an inactive block, and a live block outside all segments becomes a segment with a single
-//! block.
+//! a segment becomes an inactive block.
 
 use super::{Converter, MAX_WRITTEN_INTEGER, clear_sampled_flag, keep_bits, set_default_pool};
-use memtrack_model::event::{ScopeId, StackId, StreamId};
+use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, Key, PoolKind, Records, Shape};
-use memtrack_model::snapshot::{LiveBlock, Segment, StringId, WeighedBlock};
+use memtrack_model::snapshot::{LiveBlock, Piece, Segment, StringId, WeighedBlock, lay_out};
+use std::borrow::Borrow;
 
 pub(super) const SEGMENT_KEYS: [Key; 12] = [
     Key::Device,
@@ -47,6 +47,12 @@ struct FileBlock {
     metadata: StringId,
 }
 
+impl Borrow<LiveBlock> for FileBlock {
+    fn borrow(&self) -> &LiveBlock {
+        &self.block
+    }
+}
+
 /// Sums over the blocks of a segment, in bytes.
 #[derive(Default)]
 struct Sums {
@@ -68,28 +74,18 @@ impl Converter<'_> {
         };
         let mut segments: Vec<Segment> = from.segments.iter().map(capped).collect();
         segments.sort_by_key(|segment| (ordinals.of(segment.device), segment.address));
-        let mut segments = segments.into_iter().peekable();
-        let mut next = 0;
-        while segments.peek().is_some() || next < blocks.len() {
-            let place = |device, address| (ordinals.of(device), address);
-            let block = blocks.get(next).map(|FileBlock { block, .. }| place(block.device, block.address));
-            let segment = segments.peek().map(|segment| place(segment.device, segment.address));
-            // Proceed in address order. A block outside all segments gets a segment of its own.
-            if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
-                let alone = &blocks[next..=next];
-                next += 1;
-                self.push_segment(&segment_of_block(&alone[0].block), alone);
-            } else if let Some(segment) = segments.next() {
-                let within = |FileBlock { block, .. }: &&FileBlock| {
-                    let inside = block.address.checked_sub(segment.address);
-                    block.device == segment.device
-                        && inside.is_some_and(|offset| offset < segment.size_bytes.max(1))
-                };
-                let count = blocks[next..].iter().take_while(within).count();
-                let inside = &blocks[next..next + count];
-                next += count;
-                self.push_segment(&segment, inside);
-            }
+        let mut devices: Vec<DeviceId> = from.device_ids();
+        devices.sort_by_key(|&device| ordinals.of(device));
+        let (mut blocks, mut segments) = (&blocks[..], &segments[..]);
+        for device in devices {
+            let inside = blocks.iter().take_while(|FileBlock { block, .. }| block.device == device).count();
+            let (of_device, others) = blocks.split_at(inside);
+            let inside = segments.iter().take_while(|segment| segment.device == device).count();
+            let (segments_of_device, other_segments) = segments.split_at(inside);
+            (blocks, segments) = (others, other_segments);
+            lay_out(segments_of_device, of_device, |segment, pieces| {
+                self.push_segment(segment, pieces, of_device);
+            });
         }
     }
 
@@ -105,42 +101,33 @@ impl Converter<'_> {
         FileBlock { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
     }
 
-    fn push_segment(&mut self, segment: &Segment, blocks: &[FileBlock]) {
+    fn push_segment(&mut self, segment: &Segment, pieces: &[Piece], blocks: &[FileBlock]) {
         let first = self.pytorch.blocks.len() as u64;
         let mut sums = Sums::default();
-        let mut free_from = segment.address;
-        let end = segment.address.saturating_add(segment.size_bytes);
-        let total = end - segment.address;
-        for (place, FileBlock { block, metadata }) in blocks.iter().enumerate() {
-            if block.address > free_from {
-                self.push_free_block(free_from, block.address);
-            }
-            // A neighbouring block may be missing because it was not sampled, so its memory counts as free.
-            let limit = blocks.get(place + 1).map_or(end, |next| next.block.address.min(end));
-            let start = block.address.max(free_from);
-            let size = block.size_bytes.min(limit.saturating_sub(start));
-            let file_block = BlockInfo {
-                address: start,
-                size,
-                requested_size: block.size_bytes.min(MAX_WRITTEN_INTEGER),
-                state: match block.pending_free {
-                    true => BlockState::ActivePendingFree,
-                    false => BlockState::ActiveAllocated,
-                },
-                stack: block.stack,
+        for &Piece { address, size_bytes: size, block } in pieces {
+            let Some(FileBlock { block, metadata }) = block.map(|block| &blocks[block]) else {
+                let (state, stack) = (BlockState::Inactive, StackId::NONE);
+                let free = BlockInfo { address, size, requested_size: 0, state, stack };
+                self.push_block(&free, StringId::EMPTY);
+                continue;
             };
-            self.push_block(&file_block, *metadata);
+            let state = match block.pending_free {
+                true => BlockState::ActivePendingFree,
+                false => BlockState::ActiveAllocated,
+            };
+            let requested_size = block.size_bytes.min(MAX_WRITTEN_INTEGER);
+            self.push_block(
+                &BlockInfo { address, size, requested_size, state, stack: block.stack },
+                *metadata,
+            );
             sums.active += size;
             sums.allocated += if block.pending_free { 0 } else { size };
             sums.requested = sums.requested.saturating_add(block.size_bytes);
-            free_from = start + size;
-        }
-        if end > free_from || blocks.is_empty() {
-            self.push_free_block(free_from, end);
         }
         let count = self.pytorch.blocks.len() as u64 - first;
         let stack = self.names.convert_stack(segment.stack);
-        let kind = if total <= MAX_SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
+        let kind =
+            if segment.size_bytes <= MAX_SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
         let kind = self.names.strings.intern(kind.name().as_bytes());
         let device = self.file_device(segment.device);
         // PyTorch gives the host the device number −1.
@@ -150,7 +137,7 @@ impl Converter<'_> {
         for (key, number) in [
             (Key::Device, number),
             (Key::Address, segment.address),
-            (Key::TotalSize, total),
+            (Key::TotalSize, segment.size_bytes),
             (Key::AllocatedSize, sums.allocated),
             (Key::ActiveSize, sums.active),
             (Key::RequestedSize, sums.requested.min(MAX_WRITTEN_INTEGER)),
@@ -165,19 +152,13 @@ impl Converter<'_> {
         keep_bits(segments, row, Key::Address, segment.address);
         keep_bits(segments, row, Key::Stream, segment.stream.0);
         set_default_pool(segments, row, Key::SegmentPoolId);
-        self.to.segments.push(Segment { device, size_bytes: total, stack, ticks: 0, ..*segment });
-        for FileBlock { block, .. } in blocks {
+        self.to.segments.push(Segment { device, stack, ticks: 0, ..*segment });
+        for FileBlock { block, metadata } in pieces.iter().filter_map(|piece| Some(&blocks[piece.block?])) {
             let stack = self.names.convert_stack(block.stack);
             let size_bytes = block.size_bytes.min(MAX_WRITTEN_INTEGER);
-            let scope = ScopeId::NONE;
-            self.to.blocks.push(LiveBlock { device, size_bytes, stack, scope, ..*block });
+            self.samples.add_block(self.to.blocks.len(), *metadata);
+            self.to.blocks.push(LiveBlock { device, size_bytes, stack, ..*block });
         }
-    }
-
-    /// Appends a free block that ends at `end`.
-    fn push_free_block(&mut self, address: u64, end: u64) {
-        let (size, state, stack) = (end - address, BlockState::Inactive, StackId::NONE);
-        self.push_block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
     }
 
     /// Appends a block and its `user_metadata`.
@@ -199,18 +180,5 @@ impl Converter<'_> {
             blocks.set(row, Key::UserMetadata, metadata.0.into());
         }
         keep_bits(blocks, row, Key::Address, block.address);
-    }
-}
-
-/// Returns a segment that consists of a single block.
-fn segment_of_block(block: &LiveBlock) -> Segment {
-    Segment {
-        device: block.device,
-        address: block.address,
-        size_bytes: block.size_bytes.min(MAX_WRITTEN_INTEGER),
-        stream: StreamId(block.stream.0),
-        stack: block.stack,
-        ticks: block.ticks,
-        is_expandable: false,
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::pytorch::read::tables::TableBuilder;
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
-use memtrack_model::snapshot::pytorch::{Key, PyTorch, Records};
+use memtrack_model::snapshot::pytorch::{BlockState, Key, PyTorch, Records};
 use memtrack_model::snapshot::{
     Clock, DeviceStatistics, EventTable, FrameTable, LiveBlock, Meta, Segment, Snapshot,
 };
@@ -89,12 +89,10 @@ fn fill_state(snapshot: &mut Snapshot) {
         });
         for block in segments.rows(row, Key::Blocks) {
             let blocks = &pytorch.blocks;
-            let state = blocks.text(block, Key::State);
-            let pending_free = match snapshot.strings.bytes(state) {
-                b"active_allocated" => false,
-                b"active_pending_free" | b"active_awaiting_free" => true,
-                _ => continue,
-            };
+            let state = BlockState::named(snapshot.strings.bytes(blocks.text(block, Key::State)));
+            if state == BlockState::Inactive {
+                continue;
+            }
             let tenant = pytorch.tenant(&snapshot.strings, block);
             let stack = tenant.map_or(blocks.stack(block, Key::Frames), |tenant| tenant.stack);
             let requested = pytorch.requested_bytes(&snapshot.strings, block);
@@ -108,7 +106,7 @@ fn fill_state(snapshot: &mut Snapshot) {
                 scope: ScopeId::NONE,
                 ticks: 0,
                 flags: EventFlags(0),
-                pending_free,
+                pending_free: state == BlockState::ActivePendingFree,
             });
         }
     }

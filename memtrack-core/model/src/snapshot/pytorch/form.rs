@@ -5,8 +5,8 @@ use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use std::ops::Deref;
 
-/// A [`Snapshot`] in PyTorch's form, as required for reports in PyTorch's terms, for the state of segments and for
-/// replays. A recording is not in this form; `SnapshotFiles::as_pytorch` converts it.
+/// A [`Snapshot`] in PyTorch's form, as required for writing PyTorch's files and for the texts that PyTorch's own tools
+/// print. All other reports take any snapshot. A recording is not in this form; `SnapshotFiles::as_pytorch` converts it.
 ///
 /// It dereferences to the snapshot, which is read-only.
 #[derive(Clone, Debug, PartialEq)]

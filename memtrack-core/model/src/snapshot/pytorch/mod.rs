@@ -146,6 +146,11 @@ impl PyTorch {
 }
 
 impl Snapshot {
+    /// Returns the pool of the event in `row`, which is the default pool for a recording and if the file does not name it.
+    pub fn event_pool(&self, row: usize) -> MempoolId {
+        self.pytorch.as_deref().map_or((0, 0), |pytorch| pytorch.events.pool(row, Key::PoolId))
+    }
+
     /// Returns the exact value under `key` of a PyTorch event, or `None` if the event has no such key.
     pub fn event_value(&self, row: usize, key: Key) -> Option<Value> {
         let details = &self.pytorch.as_deref()?.events;

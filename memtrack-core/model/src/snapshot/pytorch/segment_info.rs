@@ -45,6 +45,16 @@ impl BlockState {
             Self::Inactive => "inactive",
         }
     }
+
+    /// Returns the state that a PyTorch file calls `name`. PyTorch has had two names for pending blocks. Any unknown name
+    /// counts as inactive.
+    pub const fn named(name: &[u8]) -> Self {
+        match name {
+            b"active_allocated" => Self::ActiveAllocated,
+            b"active_pending_free" | b"active_awaiting_free" => Self::ActivePendingFree,
+            _ => Self::Inactive,
+        }
+    }
 }
 
 /// A block. Sizes are in bytes.
