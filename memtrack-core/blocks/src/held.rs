@@ -57,15 +57,16 @@ impl HeldMemory {
     /// Adds up the memory that `device` holds.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
+        let blocks = weighed_blocks(snapshot, device);
         match snapshot.pytorch.as_deref() {
             Some(pytorch) => {
                 for row in segments_of(snapshot, pytorch, device) {
                     held.add_file_segment(snapshot, pytorch, row);
                 }
             }
-            None => held.add_recorded_segments(snapshot, device),
+            None => held.add_recorded_segments(snapshot, device, &by_address(&blocks)),
         }
-        held.add_sampled_blocks(snapshot, device);
+        held.add_sampled_blocks(&blocks);
         held
     }
 
@@ -87,21 +88,20 @@ impl HeldMemory {
     }
 
     /// Adds the number of unrecorded blocks that the samples stand for. The bytes of the samples already include them.
-    fn add_sampled_blocks(&mut self, snapshot: &Snapshot, device: DeviceId) {
-        let live = weighed_blocks(snapshot, device).into_iter().filter(|(block, _)| !block.pending_free);
+    fn add_sampled_blocks(&mut self, blocks: &[(LiveBlock, WeighedBlock)]) {
+        let live = blocks.iter().filter(|(block, _)| !block.pending_free);
         let sampled: Vec<f64> =
             live.filter_map(|(_, weighed)| weighed.estimated.then_some(weighed.blocks - 1.0)).collect();
         self.estimated = !sampled.is_empty();
         self.blocks = self.blocks.saturating_add(sampled.iter().sum::<f64>().round() as u64);
     }
 
-    /// Adds the segments of a recording.
-    fn add_recorded_segments(&mut self, snapshot: &Snapshot, device: DeviceId) {
+    /// Adds the segments of a recording. `blocks` are the device's live blocks by address.
+    fn add_recorded_segments(&mut self, snapshot: &Snapshot, device: DeviceId, blocks: &[LiveBlock]) {
         let mut segments: Vec<Segment> =
             snapshot.segments.iter().filter(|segment| segment.device == device).copied().collect();
         segments.sort_by_key(|segment| segment.address);
-        let blocks = live_blocks(snapshot, device);
-        lay_out(&segments, &blocks, |segment, pieces| {
+        lay_out(&segments, blocks, |segment, pieces| {
             let held = pieces.iter().map(|piece| {
                 let block = piece.block.map(|block| &blocks[block]);
                 let state = match block.map(|block| block.pending_free) {
@@ -201,9 +201,14 @@ impl HeldMemory {
 
 /// Returns the live blocks of a device by address. The size of each is the number of bytes that it represents.
 pub fn live_blocks(snapshot: &Snapshot, device: DeviceId) -> Vec<LiveBlock> {
+    by_address(&weighed_blocks(snapshot, device))
+}
+
+/// Sorts blocks by address, and replaces their sizes with the numbers of bytes that they represent.
+fn by_address(blocks: &[(LiveBlock, WeighedBlock)]) -> Vec<LiveBlock> {
     let with_bytes =
-        |(block, weighed): (LiveBlock, WeighedBlock)| LiveBlock { size_bytes: weighed.bytes, ..block };
-    let mut blocks: Vec<LiveBlock> = weighed_blocks(snapshot, device).into_iter().map(with_bytes).collect();
+        |(block, weighed): &(LiveBlock, WeighedBlock)| LiveBlock { size_bytes: weighed.bytes, ..*block };
+    let mut blocks: Vec<LiveBlock> = blocks.iter().map(with_bytes).collect();
     blocks.sort_by_key(|block| block.address);
     blocks
 }

@@ -84,3 +84,32 @@ impl<'a> Trace<'a> {
 pub(crate) fn time_us(snapshot: &Snapshot, ticks: u64) -> u64 {
     if snapshot.pytorch.is_some() { ticks } else { snapshot.clock.time_ns(ticks) / 1000 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::Event;
+
+    #[test]
+    fn free_of_recording_is_two_events() {
+        let mut snapshot = Snapshot::default();
+        for action in [Action::Alloc, Action::Free, Action::SegmentFree] {
+            snapshot.events.push(&Event { action, ..Event::BLANK });
+        }
+        let trace = Trace::of_all(&snapshot).remove(&Event::BLANK.device).unwrap();
+        let events: Vec<_> = trace.events().collect();
+        let expected = [
+            (0, 0, Action::Alloc),
+            (1, 1, Action::FreeRequested),
+            (2, 1, Action::FreeCompleted),
+            (3, 2, Action::SegmentFree),
+        ];
+        assert_eq!(events, expected);
+        let found = [0, 1, 2, 3].map(|row| trace.event_of_row(row));
+        assert_eq!(found, [Some(0), Some(1), Some(3), None]);
+        // The actions of a PyTorch file are those that PyTorch wrote.
+        snapshot.pytorch = Some(Box::default());
+        let trace = Trace::of_all(&snapshot).remove(&Event::BLANK.device).unwrap();
+        assert_eq!(trace.len(), 3);
+    }
+}

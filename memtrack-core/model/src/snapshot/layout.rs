@@ -93,3 +93,65 @@ fn segment_of_block(block: &LiveBlock) -> Segment {
         is_expandable: false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+
+    fn block(address: u64, size_bytes: u64) -> LiveBlock {
+        let Event { device, stream, stack, scope, ticks, flags, .. } = Event::BLANK;
+        LiveBlock { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free: false }
+    }
+
+    fn segment(address: u64, size_bytes: u64) -> Segment {
+        Segment { size_bytes, ..segment_of_block(&block(address, 0)) }
+    }
+
+    /// Returns each segment's address and size, with the addresses, sizes and blocks of its pieces.
+    type Layout = Vec<((u64, u64), Vec<(u64, u64, Option<usize>)>)>;
+
+    fn layout(segments: &[Segment], blocks: &[LiveBlock]) -> Layout {
+        let mut found = Vec::new();
+        lay_out(segments, blocks, |segment, pieces| {
+            let pieces = pieces.iter().map(|piece| (piece.address, piece.size_bytes, piece.block));
+            found.push(((segment.address, segment.size_bytes), pieces.collect()));
+        });
+        found
+    }
+
+    #[test]
+    fn memory_between_blocks_is_free() {
+        let segments = [segment(100, 100), segment(300, 50)];
+        let blocks = [block(110, 20), block(130, 10), block(180, 15)];
+        let first = [
+            (100, 10, None),
+            (110, 20, Some(0)),
+            (130, 10, Some(1)),
+            (140, 40, None),
+            (180, 15, Some(2)),
+            (195, 5, None),
+        ];
+        let expected = vec![((100, 100), first.to_vec()), ((300, 50), vec![(300, 50, None)])];
+        assert_eq!(layout(&segments, &blocks), expected);
+    }
+
+    #[test]
+    fn blocks_outside_segments_are_segments() {
+        let blocks = [block(10, 500), block(20, 5), block(120, 1), block(900, 7)];
+        let expected = vec![
+            ((10, 500), vec![(10, 500, Some(0))]),
+            ((20, 5), vec![(20, 5, Some(1))]),
+            ((100, 50), vec![(100, 20, None), (120, 1, Some(2)), (121, 29, None)]),
+            ((900, 7), vec![(900, 7, Some(3))]),
+        ];
+        assert_eq!(layout(&[segment(100, 50)], &blocks), expected);
+    }
+
+    #[test]
+    fn blocks_end_at_next_block_and_at_end_of_segment() {
+        let blocks = [block(100, 80), block(140, 80)];
+        let expected = vec![((100, 100), vec![(100, 40, Some(0)), (140, 60, Some(1))])];
+        assert_eq!(layout(&[segment(100, 100)], &blocks), expected);
+    }
+}
