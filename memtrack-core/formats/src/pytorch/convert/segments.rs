@@ -98,7 +98,8 @@ impl Converter<'_> {
             metadata = self.samples.intern_text(metadata, weighed, &mut self.names.strings);
         }
         let flags = clear_sampled_flag(block.flags);
-        FileBlock { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
+        let size_bytes = weighed.bytes.min(MAX_WRITTEN_INTEGER);
+        FileBlock { block: LiveBlock { size_bytes, flags, ..block }, metadata }
     }
 
     fn push_segment(&mut self, segment: &Segment, pieces: &[Piece], blocks: &[FileBlock]) {
@@ -115,7 +116,7 @@ impl Converter<'_> {
                 true => BlockState::ActivePendingFree,
                 false => BlockState::ActiveAllocated,
             };
-            let requested_size = block.size_bytes.min(MAX_WRITTEN_INTEGER);
+            let requested_size = block.size_bytes;
             self.push_block(
                 &BlockInfo { address, size, requested_size, state, stack: block.stack },
                 *metadata,
@@ -155,9 +156,8 @@ impl Converter<'_> {
         self.to.segments.push(Segment { device, stack, ticks: 0, ..*segment });
         for FileBlock { block, metadata } in pieces.iter().filter_map(|piece| Some(&blocks[piece.block?])) {
             let stack = self.names.convert_stack(block.stack);
-            let size_bytes = block.size_bytes.min(MAX_WRITTEN_INTEGER);
             self.samples.add_block(self.to.blocks.len(), *metadata);
-            self.to.blocks.push(LiveBlock { device, size_bytes, stack, ..*block });
+            self.to.blocks.push(LiveBlock { device, stack, ..*block });
         }
     }
 
