@@ -21,11 +21,9 @@ pub(crate) struct Answer<T> {
 
 /// An [`Answer`] with its type erased, which provides only its verb and schema.
 pub(crate) trait AnswerSchema {
-    /// Returns the verb.
     fn verb(&self) -> &'static str;
     /// Returns the schema's name and version, such as `memtrack/top/3`.
     fn name(&self) -> String;
-    /// Returns the schema.
     fn schema(&self) -> Schema;
 }
 

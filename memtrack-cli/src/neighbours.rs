@@ -1,5 +1,6 @@
 //! Identifies a file that a verb cannot use, so that the error can name the verbs that can.
 
+use crate::Streams;
 use crate::error::CliError;
 use memtrack_core::cycles::is_graph;
 use memtrack_core::profile::optrace::is_operator_trace;
@@ -25,7 +26,6 @@ pub(crate) enum Kind {
     Snapshot,
     /// Statistics from PyTorch's `MemoryTracker`.
     Statistics,
-    /// An operator trace.
     OperatorTrace,
     /// A reference graph.
     Graph,
@@ -173,6 +173,25 @@ pub(crate) fn unusable_file_error(
         Some(kind) => CliError::input(path, kind.describe(path)),
         None => CliError::input(path, why),
     }
+}
+
+/// Reads a file, or for `-` standard input, with `read`. If it is not one of `own`, the kinds that the verb reads, the error
+/// describes it.
+///
+/// # Errors
+/// Fails if the file cannot be read, or `read` fails.
+pub(crate) fn read_file<T, E: fmt::Display + From<io::Error>>(
+    path: &Path,
+    own: &[Kind],
+    streams: &mut Streams<'_>,
+    read: impl FnOnce(&mut dyn Read) -> Result<T, E>,
+) -> Result<T, CliError> {
+    let (head, stdin) = open_head(path, &mut *streams.stdin)?;
+    let read = match stdin {
+        Some(mut stdin) => read(&mut stdin),
+        None => File::open(path).map_err(E::from).and_then(|mut file| read(&mut file)),
+    };
+    read.map_err(|error| unusable_file_error(path, &head, own, error))
 }
 
 /// Returns the first bytes of a file, or nothing for a pipe, which cannot be read twice.

@@ -32,6 +32,17 @@ pub(crate) fn check_targets<'a>(
     Ok(())
 }
 
+/// Checks that a folder to write to exists or can be created.
+///
+/// # Errors
+/// Returns a usage error if there is a file at the path.
+pub(crate) fn check_folder(folder: &Path) -> Result<(), CliError> {
+    match folder.symlink_metadata().is_ok() && !folder.is_dir() {
+        true => Err(CliError::Usage(format!("{} is not a folder: choose another name", folder.display()))),
+        false => Ok(()),
+    }
+}
+
 /// Rejects an output that exists, unless `force` is set or it is `-`, which is standard output.
 ///
 /// # Errors

@@ -25,7 +25,6 @@ pub(crate) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, Fi
     .map_err(FigureError::Draw)
 }
 
-/// The drawing area.
 type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
 /// Returns the image drawn by `draw` as the bytes of a PNG file. `draw` receives a drawing area of `width` × `height` multiplied

@@ -76,3 +76,11 @@ pub(crate) fn scrub_pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut 
 pub(crate) fn scrub_name(name: String, args: &ScrubArgs) -> String {
     from_args(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }
+
+/// Returns the path of a file as it is printed, with its private parts replaced if names are.
+pub(crate) fn shown_path(path: &Path, pseudonyms: Option<&mut Scrub>) -> String {
+    match pseudonyms {
+        Some(scrub) => scrub.file(path),
+        None => path.to_string_lossy().into_owned(),
+    }
+}

@@ -20,7 +20,7 @@ use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::modules::ModuleReport;
 use memtrack_core::profile::optrace::{self, Mode};
-use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
+use memtrack_core::profile::reading::{BlockCategories, CategoryReading};
 use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -267,7 +267,7 @@ pub fn answers(data: &[u8]) {
             let at_peak = AtPeak::find(&snapshot, symbols, device, of, 5);
             let _ = (at_peak.to_string(), at_peak.to_json());
         }
-        let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.5)];
+        let moments = [ReportMoment::Peak, ReportMoment::End, ReportMoment::After(500_000_000)];
         let blocks = BlockCategories::infer(&snapshot, symbols, device);
         let reading = CategoryReading::of(&snapshot, device, &blocks, &moments, &EventNames::default());
         let _ = (reading.to_string(), reading.has_evidence());
@@ -287,7 +287,7 @@ pub fn answers(data: &[u8]) {
     let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
         && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
     if let Some(stats) = small.then(|| Stats::of(&snapshot)) {
-        let _ = (stats.write_text(&mut Text::default()), stats.to_json(), stats.odd.lines().count());
+        let _ = (stats.write_text(&mut Text::default()), stats.answer(), stats.odd.lines().count());
     }
     for grouping in [Grouping::Segment, Grouping::Stream] {
         let usage = Usage::of(&snapshot, grouping);

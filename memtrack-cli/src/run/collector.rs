@@ -179,7 +179,6 @@ impl CollectorProcess {
         let _ = self.channel.write_all(&message);
     }
 
-    /// Requests a snapshot.
     pub(crate) fn request_snapshot(&mut self) {
         // A collector that has failed is reported at the end.
         let _ = self.channel.write_all(&[SNAPSHOT]);

@@ -24,7 +24,6 @@ struct Library {
     checksum: &'static str,
 }
 
-/// The library with the hooks.
 static HOOKS: Library = Library {
     name: "preload",
     content: include_bytes!(concat!(env!("OUT_DIR"), "/preload.so")),

@@ -179,7 +179,6 @@ impl Work {
         self.voice.say(&format!("memtrack: {message}\n"));
     }
 
-    /// Returns the reports of a process.
     fn reports_of(&mut self, subject: Option<&Subject>) -> &mut ProcessReports {
         self.processes.entry(subject.map_or(0, |subject| subject.pid)).or_default()
     }

@@ -5,7 +5,7 @@ use crate::optrace::Source;
 use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::profile::analysis::Profile;
 use memtrack_core::profile::optrace::looks_like_trace;
-use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
+use memtrack_core::profile::reading::{BlockCategories, CategoryReading};
 use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use std::io::Read;
 
@@ -28,7 +28,7 @@ pub(crate) struct CategoriesArgs {
     pub(crate) trace: OptraceArgs,
     /// The moment: peak, end, or a time after the start of the trace such as 12.5ms [default: peak and end]
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with = "tensors")]
-    pub(crate) at: Option<AtMoment>,
+    pub(crate) at: Option<ReportMoment>,
     /// List every version of every tensor instead
     #[arg(long)]
     pub(crate) tensors: bool,
@@ -41,29 +41,22 @@ pub(crate) struct CategoriesArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// A moment in a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtMoment {
-    /// The moment with the most allocated bytes.
-    Peak,
-    /// The end of the trace.
-    End,
-    /// This many ns after the start of the trace.
-    After(i64),
+fn moments(args: &CategoriesArgs) -> Vec<ReportMoment> {
+    args.at.map_or_else(|| vec![ReportMoment::Peak, ReportMoment::End], |at| vec![at])
 }
 
-fn parse_moment(text: &str) -> Result<AtMoment, String> {
+fn parse_moment(text: &str) -> Result<ReportMoment, String> {
     const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
     match text {
-        "peak" => return Ok(AtMoment::Peak),
-        "end" => return Ok(AtMoment::End),
+        "peak" => return Ok(ReportMoment::Peak),
+        "end" => return Ok(ReportMoment::End),
         _ => {}
     }
     let time = UNITS.iter().find_map(|(unit, ns)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         (number.is_finite() && number >= 0.0 && number * ns < 9e18).then_some((number * ns) as i64)
     });
-    time.map(AtMoment::After)
+    time.map(ReportMoment::After)
         .ok_or_else(|| "expected peak, end, or a time with its unit, such as 12.5ms".into())
 }
 
@@ -117,13 +110,7 @@ fn print_trace_categories(
         return print_tensors(args, &profile, streams);
     }
     let device = optrace::select_device(&args.trace, &profile)?;
-    let moments = match args.at {
-        None => vec![ReportMoment::Peak, ReportMoment::End],
-        Some(AtMoment::Peak) => vec![ReportMoment::Peak],
-        Some(AtMoment::End) => vec![ReportMoment::End],
-        Some(AtMoment::After(ns)) => vec![ReportMoment::After(ns)],
-    };
-    let mut report = CategoryReport::of(&profile, device, &moments, repairs);
+    let mut report = CategoryReport::of(&profile, device, &moments(args), repairs);
     if source.recording.is_some() {
         optrace::rename_device(&mut report.device);
     }
@@ -205,13 +192,7 @@ fn print_inferred_categories(
     }
     let requested = args.trace.device.as_deref().map(parse_device_selector).transpose()?;
     let Context { snapshot, devices, mut symbols, .. } = Context::of(snapshot, requested, None, streams)?;
-    let moments = match args.at {
-        None => vec![ReadingAt::Peak, ReadingAt::End],
-        Some(AtMoment::Peak) => vec![ReadingAt::Peak],
-        Some(AtMoment::End) => vec![ReadingAt::End],
-        Some(AtMoment::After(ns)) => vec![ReadingAt::Seconds(ns as f64 / 1e9)],
-    };
-    if matches!(args.at, Some(AtMoment::After(_))) && !snapshot.has_times() {
+    if matches!(args.at, Some(ReportMoment::After(_))) && !snapshot.has_times() {
         let path = args.trace.path.display();
         let why = "its events have no times: use --at peak or --at end";
         return Err(CliError::Usage(format!("--at: {path}: {why}")));
@@ -219,7 +200,7 @@ fn print_inferred_categories(
     let names = EventNames::of(&snapshot, &mut symbols);
     let read = |device| {
         let blocks = BlockCategories::infer(&snapshot, &mut symbols, device);
-        CategoryReading::of(&snapshot, device, &blocks, &moments, &names)
+        CategoryReading::of(&snapshot, device, &blocks, &moments(args), &names)
     };
     let mut devices: Vec<CategoryReading> = devices.into_iter().map(read).collect();
     let is_used = |device: &CategoryReading| device.all.blocks > 0;
@@ -247,9 +228,9 @@ mod tests {
 
     #[test]
     fn a_moment_is_a_word_or_a_time_with_its_unit() {
-        assert_eq!(parse_moment("peak"), Ok(AtMoment::Peak));
-        assert_eq!(parse_moment("12.5ms"), Ok(AtMoment::After(12_500_000)));
-        assert_eq!(parse_moment("3 s"), Ok(AtMoment::After(3_000_000_000)));
+        assert_eq!(parse_moment("peak"), Ok(ReportMoment::Peak));
+        assert_eq!(parse_moment("12.5ms"), Ok(ReportMoment::After(12_500_000)));
+        assert_eq!(parse_moment("3 s"), Ok(ReportMoment::After(3_000_000_000)));
         for wrong in ["", "12", "ms", "-1ms", "1e300s", "nans"] {
             assert!(parse_moment(wrong).is_err(), "{wrong}");
         }

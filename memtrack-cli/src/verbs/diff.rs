@@ -135,10 +135,7 @@ pub(super) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
     if args.format.json {
         let mut file = |path: &Path, file: &ReducedFile| DiffFileAnswer {
-            path: match &mut pseudonyms {
-                Some(scrub) => scrub.file(path),
-                None => path.to_string_lossy().into_owned(),
-            },
+            path: scrub::shown_path(path, pseudonyms.as_mut()),
             is_pytorch: file.side.is_pytorch,
             complete: file.report.as_ref().is_none_or(|report| report.complete),
         };

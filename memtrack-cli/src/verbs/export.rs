@@ -183,16 +183,9 @@ fn check_args(args: &ExportArgs) -> Result<(), CliError> {
     if args.job.as_deref() == Some("") {
         return Err(CliError::Usage("--job needs a name".into()));
     }
-    if args.parquet.symlink_metadata().is_ok() && !args.parquet.is_dir() {
-        return Err(CliError::Usage(format!(
-            "{} is not a folder: choose another name",
-            args.parquet.display()
-        )));
-    }
-    Ok(())
+    check_folder(&args.parquet)
 }
 
-/// Exports one file.
 fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     let args = shared.args;
     let (mut loaded, warning) = load_on_thread(file, &args.input, &args.symbols)?;
@@ -209,10 +202,7 @@ fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     let mut name = RankName::of(&loaded.snapshot, &absolute_path(file));
     let mut pseudonyms = scrub::from_args_keeping(&args.scrub, args.per.as_deref());
     loaded.snapshot = scrub::scrub_snapshot_with(loaded.snapshot, pseudonyms.as_mut());
-    let mut hidden = |path: &Path| match &mut pseudonyms {
-        Some(scrub) => scrub.file(path),
-        None => path.to_string_lossy().into_owned(),
-    };
+    let mut hidden = |path: &Path| scrub::shown_path(path, pseudonyms.as_mut());
     let job = args.job.clone().unwrap_or_else(|| {
         let job = name.job.take().unwrap_or_else(|| job_from_folder(file));
         hidden(Path::new(&job))

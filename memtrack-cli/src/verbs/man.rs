@@ -44,7 +44,6 @@ pub(super) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     Ok(Exit::Success)
 }
 
-/// Returns whether a verb has a page.
 fn has_page(verb: &Command) -> bool {
     verb.get_name() != "help"
 }

@@ -9,10 +9,10 @@ pub(super) use crate::flame;
 pub(super) use crate::load::{
     check_places, convert_to_pytorch, load_file, load_pytorch, load_segments, load_with,
 };
-pub(super) use crate::neighbours::{Kind, open_head, read_head, unusable_file_error};
+pub(super) use crate::neighbours::{Kind, read_file, read_head, unusable_file_error};
 pub(super) use crate::optrace::{self, OptraceArgs};
 pub(super) use crate::output::{
-    WrittenAnswer, check_output, check_targets, mention_written, write_files, write_output,
+    WrittenAnswer, check_folder, check_output, check_targets, mention_written, write_files, write_output,
 };
 pub(super) use crate::ownership::{Unmatched, read_rules};
 pub(super) use crate::report::{

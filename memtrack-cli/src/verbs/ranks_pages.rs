@@ -42,12 +42,7 @@ impl RankPages {
     /// Returns a usage error if a page already exists or would replace the page for all ranks.
     pub(super) fn plan(args: &RanksArgs, files: &[PathBuf]) -> Result<Self, CliError> {
         let (Some(folder), Some(output)) = (&args.pages, &args.output) else { return Ok(Self::default()) };
-        if folder.symlink_metadata().is_ok() && !folder.is_dir() {
-            return Err(CliError::Usage(format!(
-                "{} is not a folder: choose another name",
-                folder.display()
-            )));
-        }
+        check_folder(folder)?;
         let from = absolute_path(output.parent().unwrap_or(Path::new("")));
         let mut pages = HashMap::new();
         for (file, name) in files.iter().zip(page_names(files, args.scrub.scrub)) {

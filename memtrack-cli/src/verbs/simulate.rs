@@ -2,8 +2,7 @@
 
 use super::prelude::*;
 use crate::output::write_file;
-use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
-use std::fs::File;
+use memtrack_core::allocator::workload::{Workload, simulate};
 
 /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
 #[derive(Clone, Debug, Args)]
@@ -42,7 +41,9 @@ pub(super) const ANSWER: Answer<WrittenAnswer> = Answer::new("simulate", 1);
 /// Reads the workload, runs it, and writes the results.
 pub(super) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_targets(args.output.as_deref(), args.force)?;
-    let workload = read(&args.workload, args.input.max_input, streams)?;
+    let workload = read_file(&args.workload, &[Kind::Workload], streams, |file| {
+        Workload::read(file, args.input.max_input)
+    })?;
     for hint in &workload.hints {
         streams.note(format_args!("memtrack: {}: {hint}", args.workload.display()));
     }
@@ -55,15 +56,4 @@ pub(super) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
         ANSWER.report_written(target, "jsonl", args.written, streams)?;
     }
     Ok(Exit::Success)
-}
-
-fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, CliError> {
-    let (head, stdin) = open_head(path, &mut *streams.stdin)?;
-    let workload = match stdin {
-        Some(stdin) => Workload::read(stdin, max_input),
-        None => {
-            File::open(path).map_err(WorkloadError::from).and_then(|file| Workload::read(file, max_input))
-        }
-    };
-    workload.map_err(|error| unusable_file_error(path, &head, &[Kind::Workload], error))
 }

@@ -40,7 +40,7 @@ pub(super) const ANSWER: Answer<Summary> = Answer::new("tracker", 1);
 pub(super) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let figures = args.output.as_deref().map(figure_files).transpose()?.unwrap_or_default();
     check_targets(figures.iter().map(|(target, _)| &**target), args.force)?;
-    let stats = load(&args.stats, streams)?;
+    let stats = read_file(&args.stats, &[Kind::Statistics], streams, |file| TrackerStats::load_from(file))?;
     let summary = stats.summary(args.top).map_err(|error| CliError::input(&args.stats, error))?;
     let mut files = Vec::new();
     for (target, draw) in &figures {
@@ -57,16 +57,6 @@ pub(super) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
         writeln!(streams.stdout, "{summary}")?;
     }
     Ok(Exit::Success)
-}
-
-/// Reads the statistics from a file or, for `-`, from standard input.
-fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError> {
-    let (head, stdin) = open_head(path, &mut *streams.stdin)?;
-    let stats = match stdin {
-        Some(stdin) => TrackerStats::load_from(stdin),
-        None => TrackerStats::load(path),
-    };
-    stats.map_err(|error| unusable_file_error(path, &head, &[Kind::Statistics], error))
 }
 
 /// Draws a figure, and returns the content of its file.

@@ -99,7 +99,6 @@ pub(crate) fn write_with_lines(
     line: &mut dyn FnMut(StackId) -> EventLine,
     mut output: impl Write,
 ) -> io::Result<()> {
-    // Parquet's writer requires an output that can be sent to another thread, but standard output cannot be sent.
     let mut writer = TableWriter::new(Vec::new(), &EVENTS_WITH_LINES, &[])?;
     let mut events = Events::of(snapshot);
     let mut lines: HashMap<StackId, (Option<ByteArray>, Option<ByteArray>)> = HashMap::new();
@@ -184,29 +183,25 @@ impl<'a> Events<'a> {
         };
         let is_oom = |row: usize| table.action[row] == Action::Oom;
         let columns = vec![
-            Cells::without_nulls(Values::Long(each().map(|row| row as i64).collect())),
-            Cells::without_nulls(Values::Int(
-                each().map(|row| ordinals.of(table.device[row]).into()).collect(),
-            )),
+            Cells::all(Values::Long(each().map(|row| row as i64).collect())),
+            Cells::all(Values::Int(each().map(|row| ordinals.of(table.device[row]).into()).collect())),
             Cells::longs(each().map(|row| time_us(snapshot, row))),
-            Cells::without_nulls(Values::Text(
+            Cells::all(Values::Text(
                 each().map(|row| self.actions[table.action[row] as usize].clone()).collect(),
             )),
             Cells::longs(each().map(|row| allocated[row - begin])),
             // Addresses are reinterpreted as signed, so they are negative from 2^63 on, as in PyTorch's own files.
             Cells::longs(each().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
-            Cells::without_nulls(Values::Long(
+            Cells::all(Values::Long(
                 each().map(|row| i64::try_from(table.size_bytes[row]).unwrap_or(i64::MAX)).collect(),
             )),
-            Cells::without_nulls(Values::Double(
-                each().map(|row| snapshot.weighed_event(row).blocks).collect(),
-            )),
+            Cells::all(Values::Double(each().map(|row| snapshot.weighed_event(row).blocks).collect())),
             Cells::longs(each().map(|row| {
                 let free = snapshot.oom_free_bytes(row).filter(|_| is_oom(row))?;
                 Some(i64::try_from(free).unwrap_or(i64::MAX))
             })),
-            Cells::without_nulls(Values::Long(each().map(|row| table.stream[row].0 as i64).collect())),
-            Cells::without_nulls(Values::Int(each().map(|row| table.stack[row].0 as i32).collect())),
+            Cells::all(Values::Long(each().map(|row| table.stream[row].0 as i64).collect())),
+            Cells::all(Values::Int(each().map(|row| table.stack[row].0 as i32).collect())),
             scoped(|scoped| &scoped.module),
             scoped(|scoped| &scoped.phase),
             scoped(|scoped| &scoped.operator),

@@ -118,7 +118,7 @@ impl Frames {
                 Value::from(number as u64),
                 frame.function.as_str().into(),
                 frame.file.as_deref().into(),
-                frame.line.map(i64::from).into(),
+                frame.line.map(u64::from).into(),
             ]);
         }
         rows.write(output, facts)

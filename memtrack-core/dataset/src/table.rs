@@ -150,27 +150,9 @@ pub(crate) enum Value<'a> {
     Text(&'a str),
 }
 
-impl From<Option<i64>> for Value<'_> {
-    fn from(value: Option<i64>) -> Self {
-        value.map_or(Self::Null, Self::Number)
-    }
-}
-
-impl From<Option<u64>> for Value<'_> {
-    fn from(value: Option<u64>) -> Self {
-        value.map_or(Self::Null, Self::from)
-    }
-}
-
-impl From<Option<f64>> for Value<'_> {
-    fn from(value: Option<f64>) -> Self {
-        value.map_or(Self::Null, Self::Fraction)
-    }
-}
-
-impl<'a> From<Option<&'a str>> for Value<'a> {
-    fn from(value: Option<&'a str>) -> Self {
-        value.map_or(Self::Null, Self::Text)
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
     }
 }
 
@@ -218,8 +200,8 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Creates a column without nulls.
-    pub(crate) fn without_nulls(values: Values) -> Self {
+    /// Creates a column in which all values are present.
+    pub(crate) fn all(values: Values) -> Self {
         Self { values, present: None }
     }
 
@@ -230,16 +212,18 @@ impl Cells {
 
     /// Creates a nullable column of 64-bit values.
     pub(crate) fn longs(values: impl Iterator<Item = Option<i64>>) -> Self {
-        let mut present = Vec::with_capacity(values.size_hint().0);
-        let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
-        Self { values: Values::Long(values), present: Some(present) }
+        Self::nullable(values, Values::Long)
     }
 
     /// Creates a nullable column of texts.
     pub(crate) fn texts(values: impl Iterator<Item = Option<ByteArray>>) -> Self {
+        Self::nullable(values, Values::Text)
+    }
+
+    fn nullable<T>(values: impl Iterator<Item = Option<T>>, of_kind: impl FnOnce(Vec<T>) -> Values) -> Self {
         let mut present = Vec::with_capacity(values.size_hint().0);
         let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
-        Self { values: Values::Text(values), present: Some(present) }
+        Self { values: of_kind(values), present: Some(present) }
     }
 }
 
@@ -387,7 +371,6 @@ impl Rows {
         self.rows
     }
 
-    /// Returns the columns.
     pub(crate) fn into_columns(self) -> Vec<Cells> {
         self.columns
     }

@@ -3,14 +3,15 @@
 //!
 //! **Why the csv crate?** Texts from programs may contain quotes and line feeds. (csv 1.4, MIT or Unlicense.)
 
-use crate::ExportOptions;
+use crate::labels::Labels;
+use crate::options::ExportOptions;
 use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
 use memtrack_blocks::origin::{Origin, Origins};
-use memtrack_frames::attribution::{Attributor, Source};
+use memtrack_frames::attribution::Attributor;
 use memtrack_frames::framework_operators::Patterns;
 use memtrack_frames::ownership::{Owners, short};
 use memtrack_model::Snapshot;
-use memtrack_model::event::{Action, DeviceId, StackId};
+use memtrack_model::event::{Action, DeviceId};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -93,9 +94,9 @@ pub(crate) fn write(
                 &completed.0,
                 &completed.1,
                 thread.map_or("", |thread| &thread.name),
-                &names.operator,
-                &names.module,
-                &names.phase,
+                names.labels.operator.as_deref().unwrap_or_default(),
+                names.labels.module.as_deref().unwrap_or_default(),
+                names.labels.phase.unwrap_or_default(),
                 &category,
                 &names.line,
                 &names.called,
@@ -116,9 +117,7 @@ fn format_number(number: Option<u64>) -> String {
 /// The texts that describe a block's origin. Unknown ones are empty.
 #[derive(Default)]
 struct OriginText {
-    operator: String,
-    module: String,
-    phase: String,
+    labels: Labels,
     line: String,
     called: String,
 }
@@ -143,8 +142,9 @@ impl OriginTexts<'_> {
             return Rc::clone(names);
         }
         let mut names = OriginText::default();
-        let stack = if let Origin::Allocated(stack) = origin { stack } else { StackId::NONE };
-        if !stack.is_none() {
+        if let Origin::Allocated(stack) = origin
+            && !stack.is_none()
+        {
             let owned = self.owners.owner(&snapshot.frame_keys(stack), symbols);
             names.line = owned.mine.as_ref().map(short).unwrap_or_default();
             names.called = owned.called.as_ref().map(short).unwrap_or_default();
@@ -152,16 +152,7 @@ impl OriginTexts<'_> {
         // If only the free of a block is known, the lifetime has the scope of the free rather than that of the
         // allocation.
         if lifetime.known {
-            let (operator, source) = self.attributor.operator(lifetime.scope, stack, symbols);
-            if source != Source::Unattributed {
-                names.operator = operator;
-            }
-            if !snapshot.scopes.place(lifetime.scope).modules.is_empty() {
-                names.module = self.attributor.module(lifetime.scope, stack, symbols);
-            }
-            if let Some(phase) = self.attributor.phase(lifetime.scope, stack, symbols) {
-                names.phase = phase.name().to_owned();
-            }
+            names.labels = Labels::of(&mut self.attributor, snapshot, lifetime.scope, origin, symbols);
         }
         let names = Rc::new(names);
         self.known.insert(key, Rc::clone(&names));

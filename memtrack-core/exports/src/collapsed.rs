@@ -1,7 +1,7 @@
 //! Writes collapsed stacks for flame graph tools, as `frame;frame;… bytes` with the outermost function first. The lines
 //! are the same as those that `memtrack memory --at … --folded` prints.
 
-use crate::ExportOptions;
+use crate::options::ExportOptions;
 use memtrack_model::Snapshot;
 use memtrack_report::live_flame::LiveFlame;
 use memtrack_symbols::Symbolizer;

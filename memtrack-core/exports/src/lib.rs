@@ -3,9 +3,10 @@
 //!
 //! The modules:
 //!
-//! - `registry` has one row for each export, and `target` determines the format that a file name selects.
-//! - `usage` adds up blocks by origin, and `stacks` looks up the functions in their stacks, for `pprof`, `speedscope`
-//!   and `collapsed`. `blocks` writes CSV, and `parquet` writes the events.
+//! - `registry` has one row for each export, and `target` determines the format that a file name selects. `options`
+//!   are what every export receives.
+//! - `usage` adds up blocks by origin, `stacks` looks up the functions in their stacks, and `labels` names what was
+//!   running, for `pprof`, `speedscope`, `collapsed`, and `blocks`, which writes CSV. `parquet` writes the events.
 //! - `timeline` tracks memory and scopes over time, for `perfetto` and `firefox`.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
@@ -15,6 +16,8 @@ mod collapsed;
 mod firefox;
 #[cfg(test)]
 mod fixtures;
+mod labels;
+mod options;
 mod parquet;
 mod perfetto;
 mod pprof;
@@ -25,5 +28,6 @@ mod target;
 mod timeline;
 mod usage;
 
-pub use registry::{EXPORTS, Export, ExportOptions, Packing};
+pub use options::ExportOptions;
+pub use registry::{EXPORTS, Export, Packing};
 pub use target::{Target, target_named, target_of, targets_listed};

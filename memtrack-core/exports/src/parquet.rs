@@ -2,7 +2,7 @@
 //! set (see `memtrack-dataset` and the repository's docs/RANKS.md). The line in the user's code for each stack is added
 //! because the file comes without the other tables.
 
-use crate::ExportOptions;
+use crate::options::ExportOptions;
 use memtrack_model::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
@@ -17,9 +17,9 @@ pub(crate) fn write(
 ) -> io::Result<()> {
     use memtrack_dataset::{EventLine, write_events};
     use memtrack_frames::ownership::{Owners, short};
-    use memtrack_model::event::{DeviceId, StackId};
+    use memtrack_model::event::StackId;
 
-    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let devices = options.device_ids();
     let mut owners = Owners::new(&options.rules);
     let mut line = |stack: StackId| {
         let owned = owners.owner(&snapshot.frame_keys(stack), symbols);

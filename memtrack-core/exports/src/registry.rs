@@ -1,45 +1,12 @@
 //! The list of exports, with one row for each: its name, its content, and its writer. To add an export, add a file and
 //! a row.
 
+use crate::options::ExportOptions;
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
-use memtrack_blocks::moment::Moment;
 use memtrack_formats::{Compression, write_compressed};
-use memtrack_frames::ownership::Rules;
 use memtrack_model::Snapshot;
-use memtrack_model::event::DeviceId;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
-
-/// The parts of a snapshot to write.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct ExportOptions {
-    /// The devices, each with the moment whose live memory is exported. Exports whose content does not depend on a
-    /// moment ([`Export::depends_on_moment`]) ignore the moment.
-    pub devices: Vec<(DeviceId, Moment)>,
-    /// The code ownership rules, for exports that distinguish the user's code from framework code.
-    pub rules: Rules,
-}
-
-impl ExportOptions {
-    /// Selects all devices of `snapshot`, each at its peak, with the built-in rules.
-    pub fn of(snapshot: &Snapshot) -> Self {
-        let devices = snapshot.device_ids().into_iter().map(|device| (device, Moment::Peak)).collect();
-        Self { devices, rules: Rules::new() }
-    }
-
-    /// Selects only these devices, each with the moment whose live memory is exported.
-    #[must_use]
-    pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
-        Self { devices, ..self }
-    }
-
-    /// Sets the code ownership rules.
-    #[must_use]
-    pub fn rules(self, rules: Rules) -> Self {
-        Self { rules, ..self }
-    }
-}
 
 type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
 

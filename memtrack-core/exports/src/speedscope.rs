@@ -2,7 +2,7 @@
 //! all allocated memory. Stacks are not in chronological order, because the most useful view is "left heavy", with the
 //! largest stacks first.
 
-use crate::ExportOptions;
+use crate::options::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks, file_of, line_of};
 use crate::usage::{Counts, Total, Usage, UsageRow};
 use memtrack_blocks::moment::Moment;

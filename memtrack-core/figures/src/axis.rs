@@ -82,8 +82,7 @@ fn format_label(value: f64, step: f64) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
-    let digits = digits.parse().map_or_else(|_| digits.to_owned(), human_count);
-    format!("{sign}{digits}{rest}")
+    format!("{sign}{}{rest}", human_count(digits.parse().unwrap_or_default()))
 }
 
 #[cfg(test)]

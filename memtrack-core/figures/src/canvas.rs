@@ -4,7 +4,7 @@ use super::{BACKGROUND, MUTED, TEXT};
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::element::{PathElement, Polygon, Rectangle, Text};
-use plotters::prelude::{DrawingArea, DrawingBackend};
+use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
     Color, FontDesc, FontFamily, FontStyle, IntoTextStyle, RGBColor, ShapeStyle, TextStyle,
@@ -94,4 +94,24 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
 pub fn text_width(text: &str, size: i32) -> i32 {
     let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
     (ems * f64::from(size)).ceil() as i32
+}
+
+/// Renders a figure of `width` × `height` pixels as an SVG image. Text remains text, which the viewer shows in its
+/// sans-serif font. `draw` receives a drawing area of that size times a scale, and the scale.
+///
+/// # Errors
+/// Fails if `draw` does. Never fails in practice, because it draws to memory.
+pub fn render_svg(
+    (width, height): (u32, u32),
+    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>, u32) -> DrawResult<SVGBackend<'static>>,
+) -> Result<String, String> {
+    // This backend has integer coordinates, so drawing at twice the size makes half pixels possible.
+    const SCALE: u32 = 2;
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, (width * SCALE, height * SCALE)).into_drawing_area();
+    draw(&root, SCALE).map_err(|error| error.to_string())?;
+    drop(root);
+    let drawn = format!("width=\"{}\" height=\"{}\"", width * SCALE, height * SCALE);
+    let shown = format!("role=\"img\" width=\"{width}\" height=\"{height}\"");
+    Ok(svg.replacen(&drawn, &shown, 1))
 }

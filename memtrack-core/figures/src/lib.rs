@@ -5,7 +5,9 @@ mod axis;
 mod canvas;
 
 pub use axis::Axis;
-pub use canvas::{Canvas, DrawResult, Font, LABEL_FONT, LEGEND_FONT, Point, TITLE_FONT, text_width};
+pub use canvas::{
+    Canvas, DrawResult, Font, LABEL_FONT, LEGEND_FONT, Point, TITLE_FONT, render_svg, text_width,
+};
 
 use plotters::style::RGBColor;
 

@@ -130,14 +130,7 @@ pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
     for _ in 0..count {
         let id = bytes.read_u32()?;
         let parent = ScopeId(bytes.read_u32()?);
-        let kind = match bytes.read_byte()? {
-            0 => ScopeKind::Operator,
-            1 => ScopeKind::Module,
-            2 => ScopeKind::Root,
-            3 => ScopeKind::Backward,
-            4 => ScopeKind::Optimizer,
-            _ => return Err(Malformed),
-        };
+        let kind = *ScopeKind::ALL.get(usize::from(bytes.read_byte()?)).ok_or(Malformed)?;
         rows.push((id, Scope { parent, kind, name: truncate_name(&bytes.read_text()?).to_owned() }));
     }
     bytes.expect_end()?;

@@ -176,12 +176,6 @@ impl Patterns {
         self
     }
 
-    /// Returns the operator that a stack of functions (innermost first) belongs to, or `None` if no pattern matches.
-    pub fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
-        let functions = functions.into_iter().map(Function::new).collect();
-        self.name_functions(functions)
-    }
-
     /// Returns the operator that a stack (innermost frame first) belongs to, or `None` if no pattern matches. Functions
     /// known only by their file, such as inlined closures, are ignored.
     pub fn name_of(&self, frames: &[Frame]) -> Option<String> {
@@ -389,6 +383,13 @@ pub fn matches(glob: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Patterns {
+        /// Names the operator of a stack, innermost function first.
+        fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
+            self.name_functions(functions.into_iter().map(Function::new).collect())
+        }
+    }
 
     #[test]
     fn globs_match_paths_and_wildcards() {

@@ -35,7 +35,6 @@ impl Curve {
         self.times_ns.partition_point(|&time| time <= time_ns)
     }
 
-    /// Returns the last state.
     pub(crate) fn last(&self) -> State {
         self.times_ns.len()
     }

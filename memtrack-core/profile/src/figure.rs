@@ -7,14 +7,15 @@ use crate::pieces::pieces;
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_figures::{
-    AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, text_width,
+    AXIS, Axis, Canvas, DrawResult, GRID, LABEL_FONT, LEGEND_FONT, MUTED, Point, TITLE_FONT, render_svg,
+    text_width,
 };
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::times::human_moment;
 use memtrack_model::units::{human_bytes, human_count, printable};
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
-use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
+use plotters::prelude::{DrawingArea, DrawingBackend};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
@@ -60,16 +61,7 @@ pub fn draw<DB: DrawingBackend>(
 ///
 /// Never fails in practice, because the image is drawn in memory.
 pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) -> Result<String, String> {
-    // This backend's coordinates are integers, so drawing at twice the size lets lines fall on half pixels.
-    const SCALE: u32 = 2;
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
-        draw(profile, device, reserved, &root, SCALE).map_err(|error| error.to_string())?;
-    }
-    let drawn = format!("width=\"{}\" height=\"{}\"", WIDTH * SCALE, HEIGHT * SCALE);
-    let shown = format!("role=\"img\" width=\"{WIDTH}\" height=\"{HEIGHT}\"");
-    Ok(svg.replacen(&drawn, &shown, 1))
+    render_svg((WIDTH, HEIGHT), |root, scale| draw(profile, device, reserved, root, scale))
 }
 
 /// Returns the divisor and name of the largest unit that does not exceed `bytes`.

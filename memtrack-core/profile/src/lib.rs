@@ -9,8 +9,8 @@
 //! - `optrace` reads and writes operator traces. `recorded` converts a recording to a trace, and applies the
 //!   trace's categories to the recording's events. `repairs` counts the repairs made to a damaged trace.
 //! - `analysis` implements PyTorch's memory profile, with one file per step. `category` defines its result.
-//! - `pieces`, `series`, `curve`, `places`, `phases`, `names` and `interner` are the building blocks of the
-//!   reports: pieces of memory, sums over time, and the places and phases of the program.
+//! - `pieces`, `series`, `curve`, `places`, `names` and `interner` are the building blocks of the
+//!   reports: pieces of memory, sums over time, and the places of the program.
 //! - `report`, `export`, `figure` and `snapshot` produce the reports and exports. `modules` reports
 //!   memory per module, and `advice` suggests changes that would lower the peak.
 //! - `reading` infers categories without a trace, using stacks, scopes and the order of events.
@@ -34,7 +34,6 @@ pub mod modules;
 #[cfg(feature = "all")]
 mod names;
 pub mod optrace;
-mod phases;
 #[cfg(feature = "all")]
 pub mod pieces;
 #[cfg(feature = "all")]

@@ -37,11 +37,8 @@ impl Piece {
     /// Adds this piece to sums of bytes and blocks. A sampled block counts for all the blocks that it
     /// represents.
     pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
-        let record = self.allocated_by.or(self.freed_by);
-        let sample = profile.attribution().and_then(|attribution| attribution.sample(record?));
-        let (size_bytes, weight) =
-            sample.map_or((self.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
-        bytes.add(size_bytes as f64, weight);
+        let (size_bytes, weight) = profile.weigh(self.allocated_by.or(self.freed_by), self.bytes);
+        bytes.add(size_bytes, weight);
         blocks.add(1.0, weight);
     }
 

@@ -1,6 +1,6 @@
 //! Determines each record's place in the program, i.e. the enclosing operator, module and phase.
 
-use crate::phases::record_phases;
+use crate::analysis::record_phases;
 use foldhash::HashMap;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};

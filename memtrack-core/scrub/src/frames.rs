@@ -1,5 +1,6 @@
 //! Scrubs frames by replacing the private parts of their functions and files, in any notation.
 
+use super::Scrub;
 use super::native::NameScrubber;
 use super::paths;
 use super::pseudonyms::Pseudonyms;
@@ -28,55 +29,97 @@ const PYTHON_WORDS: [&str; 10] = [
 const BUILT_IN_WORDS: [&str; 9] =
     ["built-in", "method", "function", "of", "type", "object", "at", "module", "PyCapsule"];
 
-/// Returns the frame with its private parts replaced.
-pub(super) fn scrub_frame(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
-    let line = ParsedFrame::of(frame);
-    // PyTorch's profiler puts a whole frame into the function's name, as in `file.py(12): function`.
-    let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
-    if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
-        let number = &frame.function[line.file.len()..at + 3];
-        let inner = Frame {
-            function: line.function.to_owned(),
-            file: Some(line.file.to_owned()),
-            ..Frame::default()
-        };
-        let inner = scrub_frame(&inner, keep, pseudonyms);
-        let function = format!("{}{number}{}", inner.file.unwrap_or_default(), inner.function);
-        let file = frame.file.as_deref().map(|file| paths::scrub_path(file, keep, pseudonyms));
-        return Frame { function, file, line: frame.line, binary: None };
-    }
-    let is_public = paths::is_public(line.file);
-    let is_script = line.is_python || is_javascript(frame);
-    let is_kept = keep.iter().any(|glob| {
-        let path = if is_script { line.function.to_owned() } else { qualified_path(line.function) };
-        matches_path(glob, line.file) || matches_name(glob, &path)
-    });
-    let function = if let Some(module) = frame.function.strip_prefix(MODULE_FRAME_PREFIX) {
-        let (class, number) = match module.rsplit_once('_') {
-            Some((class, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                (class, Some(number))
+impl Scrub {
+    /// Returns the frame with its private parts replaced.
+    pub(super) fn scrub_frame(&mut self, frame: &Frame) -> Frame {
+        let line = ParsedFrame::of(frame);
+        // PyTorch's profiler puts a whole frame into the function's name, as in `file.py(12): function`.
+        let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
+        if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
+            let number = &frame.function[line.file.len()..at + 3];
+            let inner = Frame {
+                function: line.function.to_owned(),
+                file: Some(line.file.to_owned()),
+                ..Frame::default()
+            };
+            let inner = self.scrub_frame(&inner);
+            let function = format!("{}{number}{}", inner.file.unwrap_or_default(), inner.function);
+            let file = frame.file.as_deref().map(|file| self.scrub_path(file));
+            return Frame { function, file, line: frame.line, binary: None };
+        }
+        let is_public = paths::is_public(line.file);
+        let is_script = line.is_python || is_javascript(frame);
+        let is_kept = self.keep.iter().any(|glob| {
+            let path = if is_script { line.function.to_owned() } else { qualified_path(line.function) };
+            matches_path(glob, line.file) || matches_name(glob, &path)
+        });
+        let function = if let Some(module) = frame.function.strip_prefix(MODULE_FRAME_PREFIX) {
+            let (class, number) = match module.rsplit_once('_') {
+                Some((class, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    (class, Some(number))
+                }
+                _ => (module, None),
+            };
+            let stays = is_kept || public::is_class(class);
+            let class = if stays { class.to_owned() } else { self.pseudonyms.pseudonym("Type", class) };
+            let number = number.map_or_else(String::new, |number| format!("_{number}"));
+            format!("{MODULE_FRAME_PREFIX}{class}{number}")
+        } else if frame.function.starts_with("<built-in ") {
+            scrub_built_in(&frame.function, &mut self.pseudonyms)
+        } else if let Some(place) = self.scrub_binary_offset(&frame.function) {
+            place
+        } else if is_script {
+            if is_kept || is_public {
+                frame.function.clone()
+            } else {
+                scrub_script(&frame.function, &mut self.pseudonyms)
             }
-            _ => (module, None),
+        } else {
+            self.scrub_native(frame, line.file, is_public, is_kept)
         };
-        let stays = is_kept || public::is_class(class);
-        let class = if stays { class.to_owned() } else { pseudonyms.pseudonym("Type", class) };
-        let number = number.map_or_else(String::new, |number| format!("_{number}"));
-        format!("{MODULE_FRAME_PREFIX}{class}{number}")
-    } else if frame.function.starts_with("<built-in ") {
-        scrub_built_in(&frame.function, pseudonyms)
-    } else if let Some(place) = scrub_binary_offset(&frame.function, keep, pseudonyms) {
-        place
-    } else if is_script {
-        if is_kept || is_public { frame.function.clone() } else { scrub_script(&frame.function, pseudonyms) }
-    } else {
-        scrub_native(frame, line.file, is_public, is_kept, keep, pseudonyms)
-    };
-    let file = frame.file.as_deref().map(|file| match function == frame.function && is_generated(file) {
-        true => file.to_owned(),
-        false => paths::scrub_path(file, keep, pseudonyms),
-    });
-    // Scrubbed files do not name binaries, so neither does the scrubbed snapshot in memory.
-    Frame { function, file, line: frame.line, binary: None }
+        let file = frame.file.as_deref().map(|file| match function == frame.function && is_generated(file) {
+            true => file.to_owned(),
+            false => self.scrub_path(file),
+        });
+        // Scrubbed files do not name binaries, so neither does the scrubbed snapshot in memory.
+        Frame { function, file, line: frame.line, binary: None }
+    }
+
+    /// Scrubs names such as `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`; returns `None` for any other
+    /// name.
+    fn scrub_binary_offset(&mut self, function: &str) -> Option<String> {
+        let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if matches!(function, "" | "??" | "[unknown]") || function.strip_prefix("0x").is_some_and(is_hex) {
+            return Some(function.to_owned());
+        }
+        // A build ID identifies the binary, so it is removed.
+        let (place, suffix) = match function.split_once(" [build id ") {
+            Some((place, _)) => (place, ""),
+            None => match function.strip_suffix(" [no build id]") {
+                Some(place) => (place, " [no build id]"),
+                None => (function, ""),
+            },
+        };
+        let (file, offset) = place.rsplit_once("+0x").filter(|(_, offset)| is_hex(offset))?;
+        Some(format!("{}+0x{offset}{suffix}", self.scrub_path(file)))
+    }
+
+    fn scrub_native(&mut self, frame: &Frame, file: &str, is_public: bool, is_kept: bool) -> String {
+        const FILE_INITIALIZER: &str = "_GLOBAL__sub_I_";
+        if let Some(inner) = frame.function.strip_prefix(FILE_INITIALIZER).filter(|_| !is_kept) {
+            return format!("{FILE_INITIALIZER}{}", self.pseudonyms.pseudonym("function", inner));
+        }
+        let keeps = |path: &str| self.keep.iter().any(|glob| matches_name(glob, path));
+        let is_cpp = match file.rsplit_once('.') {
+            Some((_, ending)) => ending != "rs",
+            // Without a file, parentheses mean C++, because the names of Rust functions contain no arguments.
+            None => frame.function.contains('('),
+        };
+        let in_program_file = file.contains(is_separator) && !is_public;
+        let pseudonyms = &mut self.pseudonyms;
+        NameScrubber { pseudonyms, is_kept, keeps: &keeps, is_rust: !is_cpp, in_program_file }
+            .scrub(&frame.function)
+    }
 }
 
 /// Returns whether `file` is the name, without a folder, of a file that PyTorch's build generates, such as
@@ -93,25 +136,6 @@ fn is_generated(file: &str) -> bool {
     !file.contains(is_separator)
         && file.ends_with(".cpp")
         && GENERATED_PREFIXES.iter().any(|name| file.starts_with(name))
-}
-
-/// Scrubs names such as `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`; returns `None` for any other
-/// name.
-fn scrub_binary_offset(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> Option<String> {
-    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if matches!(function, "" | "??" | "[unknown]") || function.strip_prefix("0x").is_some_and(is_hex) {
-        return Some(function.to_owned());
-    }
-    // A build ID identifies the binary, so it is removed.
-    let (place, suffix) = match function.split_once(" [build id ") {
-        Some((place, _)) => (place, ""),
-        None => match function.strip_suffix(" [no build id]") {
-            Some(place) => (place, " [no build id]"),
-            None => (function, ""),
-        },
-    };
-    let (file, offset) = place.rsplit_once("+0x").filter(|(_, offset)| is_hex(offset))?;
-    Some(format!("{}+0x{offset}{suffix}", paths::scrub_path(file, keep, pseudonyms)))
 }
 
 /// Scrubs a name such as `Class.method.<locals>.<lambda>`, part by part.
@@ -174,29 +198,6 @@ fn scrub_built_in(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     out
 }
 
-fn scrub_native(
-    frame: &Frame,
-    file: &str,
-    is_public: bool,
-    is_kept: bool,
-    keep: &[String],
-    pseudonyms: &mut Pseudonyms,
-) -> String {
-    const FILE_INITIALIZER: &str = "_GLOBAL__sub_I_";
-    if let Some(inner) = frame.function.strip_prefix(FILE_INITIALIZER).filter(|_| !is_kept) {
-        return format!("{FILE_INITIALIZER}{}", pseudonyms.pseudonym("function", inner));
-    }
-    let keeps = |path: &str| keep.iter().any(|glob| matches_name(glob, path));
-    let is_cpp = match file.rsplit_once('.') {
-        Some((_, ending)) => ending != "rs",
-        // Without a file, parentheses mean C++, because the names of Rust functions contain no arguments.
-        None => frame.function.contains('('),
-    };
-    let in_program_file = file.contains(is_separator) && !is_public;
-    NameScrubber { pseudonyms, is_kept, keeps: &keeps, is_rust: !is_cpp, in_program_file }
-        .scrub(&frame.function)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,9 +205,9 @@ mod tests {
     fn function(function: &str, file: Option<&str>) -> String {
         let frame =
             Frame { function: function.into(), file: file.map(str::to_owned), line: Some(3), binary: None };
-        let mut pseudonyms = Pseudonyms::new("");
-        let once = scrub_frame(&frame, &["kept/*".into()], &mut pseudonyms);
-        assert_eq!(scrub_frame(&once, &["kept/*".into()], &mut pseudonyms), once, "twice is once");
+        let mut scrub = Scrub::new().key("").keep("kept/*");
+        let once = scrub.scrub_frame(&frame);
+        assert_eq!(scrub.scrub_frame(&once), once, "twice is once");
         once.function
     }
 

@@ -14,12 +14,12 @@ mod pytorch;
 
 use memtrack_file::operators::{Entry, LoggedTensor, OperatorLine, append, read_lines};
 use memtrack_frames::framework_operators::matches;
+use memtrack_model::NameFrames;
 use memtrack_model::event::StackId;
 use memtrack_model::optrace::OperatorTrace;
 use memtrack_model::snapshot::{
     Clock, EventCategories, KnownNames, OperatorLines, OperatorLog, Snapshot, StackTable, StringTable,
 };
-use memtrack_model::{Frame, NameFrames};
 use pseudonyms::Pseudonyms;
 use std::collections::HashMap;
 use std::path::Path;
@@ -114,7 +114,7 @@ impl Scrub {
     /// Returns the path of a file with its private parts replaced, for use in titles.
     #[must_use]
     pub fn file(&mut self, path: &Path) -> String {
-        paths::scrub_path(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
+        self.scrub_path(&path.to_string_lossy())
     }
 
     /// Returns the number of pseudonyms that are longer than usual because another name already had the same first
@@ -159,7 +159,7 @@ impl Scrub {
     /// Scrubs the parts that recordings and PyTorch's snapshots have in common.
     fn scrub_common(&mut self, snapshot: &mut Snapshot) {
         let meta = &mut snapshot.meta;
-        meta.program = paths::scrub_path(&meta.program, &self.keep, &mut self.pseudonyms);
+        meta.program = self.scrub_path(&meta.program);
         meta.pid = self.pseudonyms.scrub_number(meta.pid.into()) as u32;
         if !meta.memtrack_version.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit()) {
             meta.memtrack_version.clear();
@@ -182,10 +182,6 @@ impl Scrub {
             let names = categories.names.iter().map(|name| self.scrub_label("name", name)).collect();
             let _ = snapshot.categories.set(EventCategories { names, of_event: categories.of_event });
         }
-    }
-
-    fn scrub_frame(&mut self, frame: &Frame) -> Frame {
-        frames::scrub_frame(frame, &self.keep, &mut self.pseudonyms)
     }
 
     /// Returns whether one of the user's globs keeps `name`.

@@ -31,10 +31,6 @@ const COMPILER_WORDS: &str = "\
     coroutine constant default arg unnamed once drop_in_place clone reify cold part constprop isra llvm lto_priv localalias \
     default_resolver fn_ptr";
 
-fn is_word(word: &str) -> bool {
-    LANGUAGE_WORDS.split_ascii_whitespace().any(|known| known == word)
-}
-
 /// An open bracket and the path inside it.
 #[derive(Debug)]
 struct Level {
@@ -141,9 +137,7 @@ impl NameScrubber<'_> {
                 self.pseudonym(word, after)
             };
         }
-        if (level.bracket == '{' || after_dot)
-            && COMPILER_WORDS.split_ascii_whitespace().any(|known| known == word)
-        {
+        if (level.bracket == '{' || after_dot) && public::is_in(COMPILER_WORDS, word) {
             return word.to_owned();
         }
         if after_colons {
@@ -161,7 +155,7 @@ impl NameScrubber<'_> {
         let is_alone = !after.starts_with("::");
         // A single capital letter is a type parameter.
         let is_parameter = word.len() == 1 && word.starts_with(|letter: char| letter.is_ascii_uppercase());
-        if is_alone && (is_word(word) || is_parameter || word == "operator") {
+        if is_alone && (public::is_in(LANGUAGE_WORDS, word) || is_parameter || word == "operator") {
             return word.to_owned();
         }
         let stays = (level.is_subject && self.is_kept) || self.keeps_path(word, after);

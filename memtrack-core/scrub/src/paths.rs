@@ -2,6 +2,7 @@
 //! libraries keep their paths inside the library. Folders of the usual system layout are kept, because reports derive
 //! the owner of the code from them.
 
+use super::Scrub;
 use super::pseudonyms::{Pseudonyms, is_pseudonym};
 use super::public;
 use memtrack_frames::ownership::matches_path;
@@ -113,51 +114,53 @@ fn is_frozen(file: &str) -> bool {
     module.is_some_and(|module| module.split('.').all(public::is_python_module))
 }
 
-/// Returns the path with its private parts replaced.
-pub(super) fn scrub_path(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
-    if matches!(file, "" | "??") || PSEUDO_FILES.contains(&file) || is_frozen(file) || is_in_node(file) {
-        return file.to_owned();
-    }
-    let numbered = file.strip_prefix("<eval_with_key>");
-    if numbered.is_some_and(|rest| rest.bytes().all(is_version_byte)) {
-        return file.to_owned();
-    }
-    if file.starts_with('<') && file.ends_with('>') {
-        let inner = &file[1..file.len() - 1];
-        return format!("<{}>", pseudonyms.pseudonym("file", inner));
-    }
-    // Each component is paired with the separator that follows it, which is kept.
-    let mut parts: Vec<(&str, &str)> = Vec::new();
-    let mut rest = file;
-    while !rest.is_empty() {
-        let end = rest.find(['/', '\\']).unwrap_or(rest.len());
-        let (part, after) = rest.split_at(end);
-        let (separator, after) = after.split_at(after.len().min(1));
-        parts.push((part, separator));
-        rest = after;
-    }
-    let names: Vec<&str> = parts.iter().map(|(part, _)| *part).filter(|part| !part.is_empty()).collect();
-    let kept_by_glob = (0..names.len()).rev().find(|&at| {
-        let tail = names[at..].join("/");
-        keep.iter().any(|glob| matches_path(glob.trim_start_matches('/'), &tail))
-    });
-    let kept_from =
-        [kept_by_glob, first_public_component(&names)].into_iter().flatten().min().unwrap_or(names.len());
-    let (mut out, mut index) = (String::with_capacity(file.len()), 0);
-    for (part, separator) in parts {
-        if part.is_empty() || index >= kept_from {
-            out.push_str(part);
-        } else {
-            out.push_str(&scrub_component(
-                part,
-                index + 1 == names.len() && separator.is_empty(),
-                pseudonyms,
-            ));
+impl Scrub {
+    /// Returns the path with its private parts replaced.
+    pub(super) fn scrub_path(&mut self, file: &str) -> String {
+        if matches!(file, "" | "??") || PSEUDO_FILES.contains(&file) || is_frozen(file) || is_in_node(file) {
+            return file.to_owned();
         }
-        index += usize::from(!part.is_empty());
-        out.push_str(separator);
+        let numbered = file.strip_prefix("<eval_with_key>");
+        if numbered.is_some_and(|rest| rest.bytes().all(is_version_byte)) {
+            return file.to_owned();
+        }
+        if file.starts_with('<') && file.ends_with('>') {
+            let inner = &file[1..file.len() - 1];
+            return format!("<{}>", self.pseudonyms.pseudonym("file", inner));
+        }
+        // Each component is paired with the separator that follows it, which is kept.
+        let mut parts: Vec<(&str, &str)> = Vec::new();
+        let mut rest = file;
+        while !rest.is_empty() {
+            let end = rest.find(['/', '\\']).unwrap_or(rest.len());
+            let (part, after) = rest.split_at(end);
+            let (separator, after) = after.split_at(after.len().min(1));
+            parts.push((part, separator));
+            rest = after;
+        }
+        let names: Vec<&str> = parts.iter().map(|(part, _)| *part).filter(|part| !part.is_empty()).collect();
+        let kept_by_glob = (0..names.len()).rev().find(|&at| {
+            let tail = names[at..].join("/");
+            self.keep.iter().any(|glob| matches_path(glob.trim_start_matches('/'), &tail))
+        });
+        let kept_from =
+            [kept_by_glob, first_public_component(&names)].into_iter().flatten().min().unwrap_or(names.len());
+        let (mut out, mut index) = (String::with_capacity(file.len()), 0);
+        for (part, separator) in parts {
+            if part.is_empty() || index >= kept_from {
+                out.push_str(part);
+            } else {
+                out.push_str(&scrub_component(
+                    part,
+                    index + 1 == names.len() && separator.is_empty(),
+                    &mut self.pseudonyms,
+                ));
+            }
+            index += usize::from(!part.is_empty());
+            out.push_str(separator);
+        }
+        out
     }
-    out
 }
 
 /// Scrubs one component of a path, which is either a folder or the file.
@@ -165,7 +168,7 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
     let is_version = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =
         ["python", "python-", "Python-"].iter().any(|name| part.strip_prefix(name).is_some_and(is_version));
-    let is_layout = PUBLIC_COMPONENTS.split_ascii_whitespace().any(|known| known == part);
+    let is_layout = public::is_in(PUBLIC_COMPONENTS, part);
     // A Windows drive, or the `?` of the prefix `\\?\`.
     let is_drive = part == "?" || matches!(part.as_bytes(), [drive, b':'] if drive.is_ascii_alphabetic());
     if is_layout
@@ -200,9 +203,9 @@ mod tests {
     use super::*;
 
     fn scrub(file: &str) -> String {
-        let mut pseudonyms = Pseudonyms::new("");
-        let once = scrub_path(file, &["lab/einops".into()], &mut pseudonyms);
-        assert_eq!(scrub_path(&once, &["lab/einops".into()], &mut pseudonyms), once, "twice is once");
+        let mut scrub = Scrub::new().key("").keep("lab/einops");
+        let once = scrub.scrub_path(file);
+        assert_eq!(scrub.scrub_path(&once), once, "twice is once");
         once
     }
 

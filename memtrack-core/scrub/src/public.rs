@@ -106,7 +106,8 @@ const COMMON_NAMES: &str = "\
     square_avg acc_delta grad_avg sum parameter gradient activation input temporary autograd_detail optimizer_state unknown \
     state python3 python";
 
-fn is_in(list: &str, name: &str) -> bool {
+/// Returns whether a list of words contains a name.
+pub(super) fn is_in(list: &str, name: &str) -> bool {
     !name.is_empty() && list.split_ascii_whitespace().any(|listed| listed == name)
 }
 

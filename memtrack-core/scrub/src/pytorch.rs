@@ -2,6 +2,7 @@
 //! under keys. Strings are replaced according to their key. Values under unknown keys are removed, because their content
 //! is unknown.
 
+use super::public::{is_common, is_in};
 use super::{START_NS, Scrub};
 use memtrack_formats::pytorch::{StringInterner, restore_settings};
 use memtrack_model::event::{Action, ScopeId};
@@ -47,10 +48,6 @@ const FIELD_NAMES: &str = "\
 const FIELD_WORDS: &str = "\
     last fullest out_of_memory operator module root backward optimizer small large START END N/A active_allocated \
     active_pending_free active_awaiting_free inactive placeholder get_attr call_function call_module call_method output";
-
-fn is_in(list: &str, word: &str) -> bool {
-    !word.is_empty() && list.split_ascii_whitespace().any(|listed| listed == word)
-}
 
 impl Scrub {
     pub(super) fn scrub_pytorch(&mut self, mut snapshot: Snapshot) -> Snapshot {
@@ -256,10 +253,10 @@ impl Tables<'_> {
     fn scrub_new_text(&mut self, key: Key, text: &str) -> String {
         let scrub = &mut *self.scrub;
         match key {
-            Key::Filename => super::paths::scrub_path(text, &scrub.keep, &mut scrub.pseudonyms),
+            Key::Filename => scrub.scrub_path(text),
             Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.scrub_label("annotation", text),
             Key::Action if Action::ALL.iter().any(|action| action.name() == text) => text.to_owned(),
-            Key::Category if is_category(text) => text.to_owned(),
+            Key::Category if text == "None" || is_common(&text.to_ascii_lowercase()) => text.to_owned(),
             // This is the number of a compiled region as PyTorch writes it, such as `0/1`.
             Key::CompileContext if is_number_pair(text) => text.to_owned(),
             Key::SegmentType | Key::State | Key::Stage | Key::CompileContext | Key::FxNodeOp
@@ -434,7 +431,7 @@ impl Tables<'_> {
                 let Value::List(step) = step else { continue };
                 let [Value::Str(kind), Value::Str(name)] = step[..] else { continue };
                 let name = self.from.get(name).into_owned();
-                let Some(kind) = kind_from_name(&self.from.get(kind)) else { continue };
+                let Some(kind) = ScopeKind::from_name(self.from.bytes(kind)) else { continue };
                 scopes.push(Scope {
                     parent: ScopeId::NONE,
                     kind,
@@ -447,8 +444,8 @@ impl Tables<'_> {
             let new_path = self.to.intern(text.trim_start_matches('.').as_bytes());
             self.metadata.insert(*path, new_path);
             let steps = scopes.iter().map(|scope| {
-                let pair = [kind_name(scope.kind), &scope.name]
-                    .map(|text| Value::Str(self.to.intern(text.as_bytes())));
+                let pair =
+                    [scope.kind.name(), &scope.name].map(|text| Value::Str(self.to.intern(text.as_bytes())));
                 Value::List(pair.into_iter().collect())
             });
             let steps = Value::List(steps.collect());
@@ -530,27 +527,7 @@ fn is_sample(text: &str) -> bool {
     numbers.is_some_and(|(size, weight)| is_number(size) && is_number(weight))
 }
 
-fn is_category(text: &str) -> bool {
-    super::public::is_common(&text.to_ascii_lowercase()) || text == "None"
-}
-
 fn is_number_pair(text: &str) -> bool {
     text.len() <= 24
         && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'/' | b'_' | b'[' | b']'))
-}
-
-const KINDS: [(ScopeKind, &str); 5] = [
-    (ScopeKind::Operator, "operator"),
-    (ScopeKind::Module, "module"),
-    (ScopeKind::Root, "root"),
-    (ScopeKind::Backward, "backward"),
-    (ScopeKind::Optimizer, "optimizer"),
-];
-
-fn kind_from_name(name: &str) -> Option<ScopeKind> {
-    KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
-}
-
-fn kind_name(kind: ScopeKind) -> &'static str {
-    KINDS[kind as usize].1
 }

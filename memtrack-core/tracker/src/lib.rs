@@ -21,7 +21,6 @@ mod peak;
 mod pickle_file;
 mod stats;
 mod stats_error;
-mod stats_input;
 mod summary;
 
 pub use memtrack_formats::pickle::PickleError;

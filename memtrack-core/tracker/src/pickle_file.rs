@@ -1,15 +1,15 @@
 //! Tracker statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Reading goes
 //! through [`memtrack_formats::document`], which executes nothing.
 
-use super::stats_input;
 use super::{AllocatedPeak, Folded, Sample, StatsError, TrackerStats};
 use memtrack_file::ReplacingFile;
-use memtrack_formats::document::Value;
+use memtrack_formats::document::{self, Document, Value};
 use memtrack_formats::pickle::Writer;
+use memtrack_formats::{CountingReader, InputState, unpack};
 use memtrack_model::text::decode_lossy;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl TrackerStats {
     /// # Errors
     /// Fails when [`TrackerStats::load`] would.
     pub fn load_from(reader: impl Read) -> Result<Self, StatsError> {
-        let document = stats_input::read_pickle(reader)?;
+        let document = read_pickle(reader)?;
         let root = document.root();
         if root.as_entries().is_none() {
             let found = root.type_name();
@@ -160,7 +160,6 @@ struct StatsReader<'a> {
     operators: HashMap<&'a [u8], Arc<str>>,
 }
 
-/// Creates the error for a value of the wrong type.
 fn wrong_type_error(place: &str, expected: &str, found: Value<'_>) -> StatsError {
     StatsError::Shape(format!("{place} holds {} instead of {expected}", found.type_name()))
 }
@@ -278,6 +277,37 @@ impl<'a> StatsReader<'a> {
         }
         Ok(markers)
     }
+}
+
+/// Reads the pickle from a statistics file, compressed or not. If the file is of another kind, the error names that kind
+/// and the commands that read it.
+fn read_pickle(reader: impl Read) -> Result<Document, StatsError> {
+    let stored = InputState::default();
+    let (mut reader, _) = unpack(CountingReader { inner: reader, count: &stored })?;
+    let mut head = Vec::with_capacity(8);
+    reader.by_ref().take(8).read_to_end(&mut head)?;
+    let other = match head[..] {
+        [] => Some("the file is empty"),
+        _ if head == b"MEMTRACK" => {
+            Some("this is a recording, not a tracker's statistics; use `memtrack top`")
+        }
+        // Neither `{` nor `[` is a pickle opcode.
+        [b'{' | b'[', ..] => Some(
+            "this is JSON, not a tracker's statistics; if it is a memory snapshot, use `memtrack summary`",
+        ),
+        _ => None,
+    };
+    if let Some(other) = other {
+        return Err(StatsError::Shape(other.into()));
+    }
+    let reader = Cursor::new(head).chain(reader);
+    let document = document::load(reader, &stored)?;
+    if ["segments", "device_traces"].iter().any(|key| document.root().get(key).is_some()) {
+        let snapshot =
+            "this is a memory snapshot, not a tracker's statistics; use `memtrack summary`, `peak` or `top`";
+        return Err(StatsError::Shape(snapshot.into()));
+    }
+    Ok(document)
 }
 
 #[cfg(test)]

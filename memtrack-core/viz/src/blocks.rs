@@ -41,7 +41,6 @@ impl<'a> Blocks<'a> {
         self.pytorch.segments.rows(segment, Key::Blocks)
     }
 
-    /// Returns the address of a segment.
     pub(super) fn address(self, segment: usize) -> i128 {
         record_integer(&self.pytorch.segments, segment, Key::Address)
     }
@@ -70,7 +69,6 @@ impl<'a> Blocks<'a> {
         self.push_value(out, &self.pytorch.blocks, block, Key::State);
     }
 
-    /// Returns the state of a block.
     pub(super) fn state(self, block: usize) -> &'a [u8] {
         self.snapshot.strings.bytes(self.pytorch.blocks.text(block, Key::State))
     }

@@ -51,36 +51,5 @@ impl<'w, W: Write> Sink<'w, W> {
 
 /// Appends the digits of a number.
 pub(super) fn push_decimal(out: &mut Vec<u8>, number: i128) {
-    if number < 0 {
-        out.push(b'-');
-    }
-    let magnitude = number.unsigned_abs();
-    let Ok(mut rest) = u64::try_from(magnitude) else {
-        return out.extend_from_slice(magnitude.to_string().as_bytes());
-    };
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_every_width_are_written() {
-        for number in [0, 7, -10, u64::MAX.into(), i128::from(u64::MAX) + 1, -(1 << 90)] {
-            let mut text = Vec::new();
-            push_decimal(&mut text, number);
-            assert_eq!(String::from_utf8(text).unwrap(), number.to_string());
-        }
-    }
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }

@@ -78,28 +78,33 @@ impl<'a> Stacks<'a> {
 
     /// Returns the texts of the visible frames, innermost first.
     pub(super) fn frame_texts(&mut self, stack: StackId) -> Vec<String> {
-        let snapshot = self.snapshot;
-        let mut visible = Vec::new();
-        let mut bytes = 0;
-        for &frame in snapshot.named.get(stack) {
-            if self.is_hidden(frame) {
-                continue;
-            }
-            if bytes >= MAX_STACK_BYTES {
-                visible.push("...".into());
-                break;
-            }
+        self.visible_frames(stack, "...".into(), |snapshot, frame| {
             let mut text = Vec::new();
             push_frame(&mut text, snapshot, frame);
-            bytes += text.len();
-            visible.push(String::from_utf8_lossy(&text).into_owned());
-        }
-        visible
+            (String::from_utf8_lossy(&text).into_owned(), text.len())
+        })
     }
 
     /// Returns the visible frames for JSON, innermost first, or `None` if there are none. A stack that was cut ends
     /// with an empty frame.
     pub(super) fn build_answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
+        let visible = self.visible_frames(stack, FrameAnswer::default(), |snapshot, frame| {
+            let frame = frame_to_answer(snapshot, frame);
+            let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+            let bytes = length(&frame.function) + length(&frame.file);
+            (frame, bytes)
+        });
+        (!visible.is_empty()).then_some(visible)
+    }
+
+    /// Converts the visible frames, innermost first. `convert` also returns the size of a frame in bytes. A stack that
+    /// is too long ends with `cut`.
+    fn visible_frames<T>(
+        &mut self,
+        stack: StackId,
+        cut: T,
+        convert: impl Fn(&Snapshot, FrameId) -> (T, usize),
+    ) -> Vec<T> {
         let snapshot = self.snapshot;
         let mut visible = Vec::new();
         let mut bytes = 0;
@@ -108,15 +113,14 @@ impl<'a> Stacks<'a> {
                 continue;
             }
             if bytes >= MAX_STACK_BYTES {
-                visible.push(FrameAnswer::default());
+                visible.push(cut);
                 break;
             }
-            let frame = frame_to_answer(snapshot, frame);
-            let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-            bytes += length(&frame.function) + length(&frame.file);
-            visible.push(frame);
+            let (converted, size_bytes) = convert(snapshot, frame);
+            bytes += size_bytes;
+            visible.push(converted);
         }
-        (!visible.is_empty()).then_some(visible)
+        visible
     }
 
     fn is_hidden(&mut self, frame: FrameId) -> bool {

@@ -9,7 +9,6 @@ use super::sink::Sink;
 use memtrack_model::answer::WideAnswer;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use serde::Serialize;
-use serde_json::Value;
 use std::io::{self, Write};
 
 /// The sizes of a segment and its blocks.
@@ -168,11 +167,6 @@ impl Stats {
             internal_free_bytes: WideAnswer(self.internal),
             external_free_bytes: WideAnswer(self.external),
         }
-    }
-
-    /// Returns [`Self::answer`] as a JSON value.
-    pub fn to_json(&self) -> Value {
-        serde_json::to_value(self.answer()).unwrap_or_default()
     }
 }
 

@@ -152,7 +152,6 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.shared.devices.len()
     }
 
-    /// Locks and returns one device.
     #[inline]
     pub(crate) fn lock_device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
         let devices = &self.shared.devices;

@@ -6,51 +6,39 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Returns a statistic's four numbers with their names, sorted by name.
-fn stat_numbers(stat: &Stat) -> [(&'static str, i64); 4] {
-    [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
-}
-
-/// Returns an array's three statistics with their names, sorted by name.
-fn array_kinds(array: &StatArray) -> [(&'static str, &Stat); 3] {
-    [("all", &array.all), ("large_pool", &array.large_pool), ("small_pool", &array.small_pool)]
-}
-
-fn flatten(into: &mut BTreeMap<String, i64>, name: &str, array: &StatArray) {
-    for (kind, stat) in array_kinds(array) {
-        flatten_stat(into, &format!("{name}.{kind}"), stat);
+/// Adds the numbers of a nested dictionary, whose keys are appended to `prefix`.
+fn flatten(into: &mut BTreeMap<String, i64>, prefix: String, value: &Value) {
+    match value {
+        Value::Object(inner) => {
+            for (key, value) in inner {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                flatten(into, format!("{prefix}{dot}{key}"), value);
+            }
+        }
+        number => {
+            into.insert(prefix, number.as_i64().unwrap_or_default());
+        }
     }
 }
 
-fn flatten_stat(into: &mut BTreeMap<String, i64>, name: &str, stat: &Stat) {
-    into.extend(stat_numbers(stat).map(|(number, value)| (format!("{name}.{number}"), value)));
-}
-
 fn stat_to_json(stat: &Stat) -> Value {
-    Value::Object(
-        stat_numbers(stat).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect(),
-    )
+    let Stat { current, peak, allocated, freed } = stat;
+    json!({ "allocated": allocated, "current": current, "freed": freed, "peak": peak })
 }
 
 fn array_to_json(array: &StatArray) -> Value {
-    Value::Object(
-        array_kinds(array).into_iter().map(|(name, stat)| (name.to_owned(), stat_to_json(stat))).collect(),
-    )
+    json!({
+        "all": stat_to_json(&array.all),
+        "large_pool": stat_to_json(&array.large_pool),
+        "small_pool": stat_to_json(&array.small_pool),
+    })
 }
 
 impl DeviceStats {
     /// Returns the dictionary of `torch.cuda.memory_stats`, with every number under a dotted key, sorted by key.
     pub fn flat(&self) -> BTreeMap<String, i64> {
         let mut flat = BTreeMap::new();
-        for (name, array) in self.arrays() {
-            flatten(&mut flat, name, array);
-        }
-        for ((first, second), array) in &self.reserved_bytes_by_private_pools {
-            flatten(&mut flat, &format!("reserved_bytes_by_private_pools.{first}_{second}"), array);
-        }
-        flatten_stat(&mut flat, "oversize_allocations", &self.oversize_allocations);
-        flatten_stat(&mut flat, "oversize_segments", &self.oversize_segments);
-        flat.extend(self.counters().map(|(name, value)| (name.to_owned(), value)));
+        flatten(&mut flat, String::new(), &self.nested());
         flat
     }
 

@@ -5,7 +5,7 @@ use crate::memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
 use memtrack_model::MemoryInfo;
 use memtrack_model::event::StreamId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +32,8 @@ struct SharedState {
     total: u64,
     events_ready: AtomicBool,
     space: Mutex<Space>,
+    /// Streams whose work is not done, even if events are ready.
+    busy_streams: Mutex<HashSet<StreamId>>,
 }
 
 #[derive(Debug)]
@@ -56,13 +58,28 @@ impl SimulatedMemory {
         let next = FIRST_ADDRESS.max(u64::from(ordinal) * ADDRESSES_PER_DEVICE);
         let end = (u64::from(ordinal) + 1) * ADDRESSES_PER_DEVICE;
         let space = Space { used: 0, next, end, segments: BTreeMap::new(), ranges: BTreeMap::new() };
-        let (total, events_ready) = (total.min(MAX_TOTAL_BYTES), AtomicBool::new(true));
-        Self { shared: Arc::new(SharedState { total, events_ready, space: Mutex::new(space) }) }
+        let shared = SharedState {
+            total: total.min(MAX_TOTAL_BYTES),
+            events_ready: AtomicBool::new(true),
+            space: Mutex::new(space),
+            busy_streams: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Sets whether work on all streams counts as done from now on. The default is `true`.
     pub fn set_events_ready(&self, ready: bool) {
         self.shared.events_ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// Sets whether a stream has work that is not done, even if events are ready.
+    pub(crate) fn set_busy(&self, stream: StreamId, is_busy: bool) {
+        let mut busy = self.lock_busy_streams();
+        if is_busy {
+            busy.insert(stream);
+        } else {
+            busy.remove(&stream);
+        }
     }
 
     /// Returns the start of the range that contains an address, even if the range is no longer reserved.
@@ -74,6 +91,10 @@ impl SimulatedMemory {
 
     fn lock_space(&self) -> MutexGuard<'_, Space> {
         self.shared.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_busy_streams(&self) -> MutexGuard<'_, HashSet<StreamId>> {
+        self.shared.busy_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +124,7 @@ fn paged_bytes(size: u64, page: u64) -> u64 {
 }
 
 impl DeviceMemory for SimulatedMemory {
-    type Event = ();
+    type Event = StreamId;
 
     fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
         let mut space = self.lock_space();
@@ -128,15 +149,15 @@ impl DeviceMemory for SimulatedMemory {
         Ok(MemoryInfo::new(total - self.lock_space().used, total))
     }
 
-    fn record_event(&self, _stream: StreamId) -> Result<(), DeviceError> {
-        Ok(())
+    fn record_event(&self, stream: StreamId) -> Result<StreamId, DeviceError> {
+        Ok(stream)
     }
 
-    fn is_done(&self, _event: &()) -> Result<bool, DeviceError> {
-        Ok(self.shared.events_ready.load(Ordering::Relaxed))
+    fn is_done(&self, event: &StreamId) -> Result<bool, DeviceError> {
+        Ok(self.shared.events_ready.load(Ordering::Relaxed) && !self.lock_busy_streams().contains(event))
     }
 
-    fn wait(&self, _event: &()) -> Result<(), DeviceError> {
+    fn wait(&self, _event: &StreamId) -> Result<(), DeviceError> {
         Ok(())
     }
 

@@ -1,14 +1,10 @@
 //! A single replay, which runs requests on an allocator with given settings.
 
 use super::requests::{Request, Requests};
-use crate::{
-    AllocatorError, Backend, CachingAllocator, DeviceError, DeviceMemory, MemPool, MemPoolOptions,
-    MemoryInfo, Settings, SimulatedMemory,
-};
+use crate::{AllocatorError, Backend, CachingAllocator, MemPool, MemPoolOptions, Settings, SimulatedMemory};
 use memtrack_model::event::{DeviceId, StreamId};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const DEVICE: DeviceId = DeviceId(0);
 /// The capacity of a device whose memory never runs out: 256 TiB, which is far more than any real device has, yet small
@@ -63,7 +59,7 @@ pub fn replay(
     settings: &Settings,
     capacity: Option<u64>,
 ) -> Result<Outcome, AllocatorError> {
-    let memory = ReplayMemory::new(capacity.unwrap_or(UNLIMITED_BYTES), requests.slots);
+    let memory = SimulatedMemory::new(0, capacity.unwrap_or(UNLIMITED_BYTES));
     let allocator = CachingAllocator::new([memory.clone()], settings)?;
     allocator.report_to_recorder(false);
     let mut run = Run {
@@ -81,11 +77,11 @@ pub fn replay(
 }
 
 struct Run {
-    allocator: CachingAllocator<ReplayMemory>,
-    memory: ReplayMemory,
+    allocator: CachingAllocator<SimulatedMemory>,
+    memory: SimulatedMemory,
     /// The address of the block in each slot, or 0 if the slot has no live block.
     addresses: Vec<u64>,
-    pools: HashMap<u32, MemPool<ReplayMemory>>,
+    pools: HashMap<u32, MemPool<SimulatedMemory>>,
     peak_reserved: i64,
     outcome: Outcome,
 }
@@ -107,10 +103,11 @@ impl Run {
             }
             Request::FreePending { slot } => {
                 let address = std::mem::take(&mut self.addresses[slot as usize]);
-                self.allocator.record_stream(address, ReplayMemory::stream_of(slot));
+                self.memory.set_busy(stream_of(slot), true);
+                self.allocator.record_stream(address, stream_of(slot));
                 self.allocator.free(address)?;
             }
-            Request::Complete { slot } => self.memory.complete(slot),
+            Request::Complete { slot } => self.memory.set_busy(stream_of(slot), false),
             Request::EmptyCache => self.allocator.empty_cache()?,
             Request::DropPool { pool } => drop(self.pools.remove(&pool)),
         }
@@ -146,7 +143,7 @@ impl Run {
         }
     }
 
-    fn get_or_create_pool(&mut self, number: u32) -> Result<&MemPool<ReplayMemory>, AllocatorError> {
+    fn get_or_create_pool(&mut self, number: u32) -> Result<&MemPool<SimulatedMemory>, AllocatorError> {
         use std::collections::hash_map::Entry;
         match self.pools.entry(number) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -176,79 +173,7 @@ impl Run {
 /// The first artificial stream. Each artificial stream stands for all streams that one block waits for.
 const FIRST_STREAM: u64 = 1 << 63;
 
-/// A simulated device on which events complete when they completed in the trace. Clones share one device.
-#[derive(Clone, Debug)]
-struct ReplayMemory {
-    memory: SimulatedMemory,
-    completed_slots: Arc<Mutex<Vec<bool>>>,
-}
-
-impl ReplayMemory {
-    fn new(total: u64, slots: u32) -> Self {
-        let completed_slots = Arc::new(Mutex::new(vec![false; slots as usize]));
-        Self { memory: SimulatedMemory::new(0, total), completed_slots }
-    }
-
-    /// Returns the artificial stream that the block in a slot waits for.
-    fn stream_of(slot: u32) -> StreamId {
-        StreamId(FIRST_STREAM + u64::from(slot))
-    }
-
-    /// Marks a slot's artificial stream as done.
-    fn complete(&self, slot: u32) {
-        self.lock_completed_slots()[slot as usize] = true;
-    }
-
-    fn lock_completed_slots(&self) -> MutexGuard<'_, Vec<bool>> {
-        self.completed_slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl DeviceMemory for ReplayMemory {
-    type Event = StreamId;
-
-    fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
-        self.memory.allocate(size)
-    }
-
-    fn release(&self, address: u64) -> Result<(), DeviceError> {
-        self.memory.release(address)
-    }
-
-    fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
-        self.memory.memory_info()
-    }
-
-    fn record_event(&self, stream: StreamId) -> Result<StreamId, DeviceError> {
-        Ok(stream)
-    }
-
-    fn is_done(&self, event: &StreamId) -> Result<bool, DeviceError> {
-        let slot = event.0.checked_sub(FIRST_STREAM).and_then(|slot| usize::try_from(slot).ok());
-        Ok(slot.and_then(|slot| self.lock_completed_slots().get(slot).copied()).unwrap_or(true))
-    }
-
-    fn wait(&self, _event: &StreamId) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn wait_for_stream(&self, _stream: StreamId) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn reserve(&self, size: u64) -> Result<u64, DeviceError> {
-        self.memory.reserve(size)
-    }
-
-    fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.memory.map(address, size, page)
-    }
-
-    fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.memory.unmap(address, size, page)
-    }
-
-    fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError> {
-        self.memory.unreserve(address, size)
-    }
+/// Returns the artificial stream that the block in a slot waits for. Its work is done when it was done in the trace.
+fn stream_of(slot: u32) -> StreamId {
+    StreamId(FIRST_STREAM + u64::from(slot))
 }

@@ -104,7 +104,6 @@ impl Roundup {
         &self.divisions
     }
 
-    /// Sets the divisions of a range of intervals.
     pub(super) fn fill(&mut self, intervals: std::ops::Range<usize>, divisions: u64) {
         self.divisions[intervals].fill(divisions);
         self.has_divisions = self.divisions.iter().any(|&divisions| divisions > 1);

@@ -74,7 +74,6 @@ impl Tokens {
         parse_leading_float(self.get(index)?)
     }
 
-    /// Parses the boolean at an index.
     pub(super) fn parse_boolean(&self, index: usize) -> Result<bool, SettingsError> {
         match self.get(index)? {
             "True" => Ok(true),

@@ -171,7 +171,6 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Adds a block and returns its id.
     #[inline(always)]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.free_slots.pop() {
@@ -256,7 +255,6 @@ impl LiveBlocks {
         found.ok().map(|entry| entry.remove().0.1)
     }
 
-    /// Returns the block at an address.
     pub(crate) fn get(&self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {
             return self.newest.1.to_option();

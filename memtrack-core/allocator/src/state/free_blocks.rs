@@ -122,7 +122,6 @@ impl FreeBlocks {
         self.streams[index].1.insert(FitKey::of(block), id);
     }
 
-    /// Adds a stream at an index and returns the index.
     #[cold]
     fn add_stream(&mut self, index: usize, stream: StreamId) -> usize {
         self.streams.insert(index, (stream, StreamBlocks::default()));

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::thread::{self, ThreadId};
 
-/// A private pool.
 #[derive(Debug)]
 pub(crate) struct PrivatePool {
     /// The number of the pair of pools that holds its small and large blocks.

@@ -70,7 +70,6 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Returns the component of a node.
     fn component(&self, node: u32) -> u32 {
         self.components.of_node[node as usize]
     }

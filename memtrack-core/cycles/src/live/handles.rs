@@ -225,11 +225,6 @@ fn untrack(number: u64) {
     drop(gone);
 }
 
-/// Returns the current time in ticks, which distinguishes handles that were created before a scan from later ones.
-pub(super) fn current_ticks() -> u64 {
-    ticks()
-}
-
 /// Handles to one value that the scan did not find.
 pub(super) struct ForgottenHandles {
     /// The value's index in the scan's table.

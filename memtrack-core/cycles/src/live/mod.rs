@@ -1,7 +1,7 @@
 //! The registry of the running program's values, and scans of the program.
 //!
 //! **For callers** (the facade and watchers):
-//! - [`enable`] (or [`enable_with`]) turns registration on when the first watch starts, and [`disable`] turns it off
+//! - [`enable`] turns registration on when the first watch starts, and [`disable`] turns it off
 //!   when the last watch has stopped. Both apply to the whole process. Calls are not counted: one call of [`disable`]
 //!   undoes any number of calls of [`enable`].
 //! - [`register`] and [`register_dyn`] are for values, [`Tracked`] is for handles, and [`declare_root`] is for statics.
@@ -36,4 +36,4 @@ pub use registry::{Register, RegisterDyn, disable, register, register_dyn};
 pub use roots::declare_root;
 pub use scan::{NotScanned, Report, Scan, find};
 pub(crate) use switch::is_enabled_in_process as is_enabled;
-pub use switch::{RegisterOptions, enable, enable_with};
+pub use switch::{RegisterOptions, enable};

@@ -52,7 +52,6 @@ pub fn declare_root<T: References + Sync>(name: &'static str, value: &'static T)
     }
 }
 
-/// Returns all declared roots.
 pub(super) fn declared_roots() -> Vec<Root> {
     if !ROOTS.is_made() {
         return Vec::new();

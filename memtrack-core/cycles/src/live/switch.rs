@@ -33,13 +33,9 @@ impl RegisterOptions {
 }
 
 /// Turns on registration: from now on, values are registered, each with the place of its registration. Earlier values
-/// are not registered, but they are found through registered values that refer to them.
-pub fn enable() {
-    enable_with(RegisterOptions::new());
-}
-
-/// Like [`enable`], but with options, which replace those of any earlier call.
-pub fn enable_with(options: RegisterOptions) {
+/// are not registered, but they are found through registered values that refer to them. The options replace those of any
+/// earlier call.
+pub fn enable(options: RegisterOptions) {
     watch_forks();
     if options.stacks {
         capture::prepare();

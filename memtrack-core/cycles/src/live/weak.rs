@@ -37,7 +37,6 @@ impl<E: WeakEntry> Entries<E> {
         Self { entries: Vec::new(), prune_at: MIN_PRUNED_ENTRIES, accounted: (0, 0) }
     }
 
-    /// Adds an entry.
     #[inline]
     pub(super) fn push(&mut self, entry: E) {
         let _inside = reentry::enter();

@@ -102,7 +102,6 @@ pub(super) fn line_names(
     names
 }
 
-/// Returns the size of a box.
 pub(super) fn box_size(text: &BoxText) -> (f64, f64) {
     let lines = text.label.iter().chain(&text.memory);
     let widest = lines.clone().map(|line| text_columns(line)).max().unwrap_or(0);

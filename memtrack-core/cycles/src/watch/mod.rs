@@ -43,7 +43,7 @@ pub fn enable() {
 /// Like [`enable`], but with options, which replace those of any earlier call.
 pub fn enable_with(options: RegisterOptions) {
     let _changes = lock_changes();
-    live::enable_with(options);
+    live::enable(options);
     track_root_scopes();
 }
 
@@ -153,7 +153,7 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
         number
     };
     if was_off {
-        live::enable();
+        live::enable(RegisterOptions::new());
     }
     WATCHED.store(true, Ordering::Relaxed);
     track_root_scopes();

@@ -12,7 +12,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-use crate::ExportOptions;
+use crate::options::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks};
 use crate::timeline::ranges::build_tracks;
 use crate::timeline::scopes::{Lane, ScopeEvent, for_each_scope_event, kind_name, lane_name};
@@ -49,7 +49,7 @@ pub(crate) fn write(
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let devices = options.device_ids();
     let times = Times::of(snapshot);
     let mut writer = Writer::new(snapshot, &times);
     let mut stacks = Stacks::new(snapshot, &options.rules);
@@ -131,7 +131,11 @@ impl<'a> Writer<'a> {
             };
             let detail = self.profile.intern_string(&detail);
             let timing = MarkerTiming::Instant(to_timestamp(self.times.ns(self.snapshot.events.ticks[row])));
-            self.profile.add_marker(thread, timing, MomentMarker { name, detail, category: self.memory });
+            self.profile.add_marker(
+                thread,
+                timing,
+                MomentMarker { name, text: detail, category: self.memory },
+            );
         }
     }
 
@@ -295,11 +299,7 @@ impl<'a> Writer<'a> {
     /// Writes the ranges of PyTorch's profiler.
     fn write_ranges(&mut self, devices: &[DeviceId]) {
         for track in build_tracks(self.snapshot, self.times, devices) {
-            let name = match track.device {
-                Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
-                None => "profiler".to_owned(),
-            };
-            let thread = self.get_or_add_thread(&name, 0);
+            let thread = self.get_or_add_thread(&track.name(self.snapshot), 0);
             for range in track.ranges {
                 let name = self.snapshot.strings.get(range.name);
                 self.write_interval(thread, (range.from_ns, range.to_ns), &name, "profiler");
@@ -310,7 +310,7 @@ impl<'a> Writer<'a> {
     fn write_interval(&mut self, thread: ThreadHandle, (from_ns, to_ns): (u64, u64), name: &str, kind: &str) {
         let (name, kind) = (self.profile.intern_string(name), self.profile.intern_string(kind));
         let timing = MarkerTiming::Interval(to_timestamp(from_ns), to_timestamp(to_ns));
-        self.profile.add_marker(thread, timing, IntervalMarker { name, kind, category: self.scopes });
+        self.profile.add_marker(thread, timing, IntervalMarker { name, text: kind, category: self.scopes });
     }
 
     /// Writes the program's marks, and the interval from each mark to the next one with the same name, such as a step
@@ -323,7 +323,7 @@ impl<'a> Writer<'a> {
             let name = self.profile.intern_string(series.name);
             let detail = self.profile.intern_string("marked by the program");
             for &ns in &series.ns {
-                let moment = MomentMarker { name, detail, category: self.scopes };
+                let moment = MomentMarker { name, text: detail, category: self.scopes };
                 self.profile.add_marker(thread, MarkerTiming::Instant(to_timestamp(ns)), moment);
             }
             for pair in series.ns.windows(2) {

@@ -84,7 +84,6 @@ pub(crate) struct TrackDescriptor {
 /// The `TrackDescriptor.ChildTracksOrdering` that orders tracks by `sibling_order_rank`.
 pub(crate) const ORDER_EXPLICIT: i32 = 3;
 
-/// A process.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ProcessDescriptor {
     #[prost(int32, optional, tag = "1")]
@@ -105,7 +104,6 @@ pub(crate) struct CounterDescriptor {
 /// The `CounterDescriptor.Unit` for bytes.
 pub(crate) const UNIT_SIZE_BYTES: i32 = 3;
 
-/// An event on a track.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEvent {
     #[prost(uint64, repeated, packed = "false", tag = "3")]

@@ -8,7 +8,7 @@ mod messages;
 mod tests;
 mod trace;
 
-use crate::ExportOptions;
+use crate::options::ExportOptions;
 use crate::stacks::Stacks;
 use crate::timeline::ranges::{Range, build_tracks};
 use crate::timeline::scopes::{Lane, ScopeEvent, for_each_scope_event, kind_name, lane_name};
@@ -31,7 +31,7 @@ pub(crate) fn write(
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
+    let devices = options.device_ids();
     let times = Times::of(snapshot);
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     let mut writer = Writer::begin(snapshot, &times, Trace::new(&mut out))?;
@@ -207,10 +207,7 @@ impl<'a> Writer<'a> {
     fn write_ranges(&mut self, devices: &[DeviceId]) -> io::Result<()> {
         let mut events = Events::new(&mut self.trace);
         for ranges in build_tracks(self.snapshot, self.times, devices) {
-            let name = match ranges.device {
-                Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
-                None => "profiler".to_owned(),
-            };
+            let name = ranges.name(self.snapshot);
             let track = self.write_track(name, false, Some("Ranges of PyTorch's profiler"))?;
             let mut open: Vec<u64> = Vec::new();
             for Range { name, from_ns, to_ns } in ranges.ranges {

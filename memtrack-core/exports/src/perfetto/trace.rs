@@ -28,7 +28,6 @@ impl<'a> Trace<'a> {
         self.sequences
     }
 
-    /// Writes a packet.
     pub(crate) fn write_packet(&mut self, packet: &TracePacket) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.push(PACKET);
@@ -65,7 +64,6 @@ impl Events {
         Self { sequence, names: HashMap::new(), categories: HashMap::new(), has_begun: false }
     }
 
-    /// Writes an event.
     pub(crate) fn write_event(
         &mut self,
         trace: &mut Trace<'_>,

@@ -7,7 +7,6 @@
 
 use prost::Message;
 
-/// A profile.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -113,7 +112,6 @@ pub(crate) struct Line {
     pub(crate) line: i64,
 }
 
-/// A function.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Function {
     #[prost(uint64, tag = "1")]

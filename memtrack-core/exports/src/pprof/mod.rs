@@ -8,16 +8,16 @@
 mod messages;
 mod tables;
 
-use crate::ExportOptions;
+use crate::labels::Labels;
+use crate::options::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks};
 use crate::usage::{Counts, Group, Usage};
 use flate2::write::GzEncoder;
 use memtrack_blocks::moment::Moment;
-use memtrack_blocks::origin::Origin;
-use memtrack_frames::attribution::{Attributor, Source};
+use memtrack_frames::attribution::Attributor;
 use memtrack_frames::framework_operators::Patterns;
 use memtrack_model::Snapshot;
-use memtrack_model::event::{DeviceId, StackId, StreamId};
+use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_symbols::Symbolizer;
 use messages::{Label, Profile, Sample, ValueType};
 use prost::Message;
@@ -63,7 +63,7 @@ fn build_profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &Export
     let missing: HashSet<_> = symbols.missing().map(|module| (module.path.clone(), module.start)).collect();
     let mut tables = Tables::new(&snapshot.modules, &missing);
     let patterns = Patterns::default();
-    let mut labels = Labels { snapshot, attributor: Attributor::new(snapshot, &patterns) };
+    let mut attributor = Attributor::new(snapshot, &patterns);
 
     let mut profile = Profile::default();
     for (kind, unit) in SAMPLE_TYPES {
@@ -82,10 +82,11 @@ fn build_profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &Export
             };
             let [blocks, bytes] = allocated.round_values(row.allocated);
             let [blocks_in_use, bytes_in_use] = in_use.round_values(row.in_use[0]);
+            let running = Labels::of(&mut attributor, snapshot, row.group.scope, row.group.origin, symbols);
             profile.sample.push(Sample {
                 location_id,
                 value: vec![blocks, bytes, blocks_in_use, bytes_in_use],
-                label: labels.build_labels(&name, row.group, symbols, &mut tables),
+                label: build_labels(&name, row.group, &running, &mut tables),
             });
         }
         if usage.rows.is_empty() {
@@ -155,42 +156,19 @@ fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
     profile.period = i64::try_from(period).unwrap_or(0);
 }
 
-/// A builder for the labels of samples.
-struct Labels<'a> {
-    snapshot: &'a Snapshot,
-    attributor: Attributor<'a>,
-}
-
-impl Labels<'_> {
-    fn build_labels(
-        &mut self,
-        device: &str,
-        group: Group,
-        symbols: &mut Symbolizer,
-        tables: &mut Tables,
-    ) -> Vec<Label> {
-        let stack = match group.origin {
-            Origin::Allocated(stack) => stack,
-            _ => StackId::NONE,
-        };
-        let mut label = |key: &str, text: &str| Label {
-            key: tables.intern_string(key),
-            text: tables.intern_string(text),
-        };
-        let mut labels = vec![label("device", device)];
-        if group.stream != StreamId::default() {
-            labels.push(label("stream", &format!("{:#x}", group.stream.0)));
-        }
-        let (operator, source) = self.attributor.operator(group.scope, stack, symbols);
-        if source != Source::Unattributed {
-            labels.push(label("operator", &operator));
-        }
-        if !self.snapshot.scopes.place(group.scope).modules.is_empty() {
-            labels.push(label("module", &self.attributor.module(group.scope, stack, symbols)));
-        }
-        if let Some(phase) = self.attributor.phase(group.scope, stack, symbols) {
-            labels.push(label("phase", phase.name()));
-        }
-        labels
+/// Returns the labels of the samples in a group.
+fn build_labels(device: &str, group: Group, running: &Labels, tables: &mut Tables) -> Vec<Label> {
+    let mut label =
+        |key: &str, text: &str| Label { key: tables.intern_string(key), text: tables.intern_string(text) };
+    let mut labels = vec![label("device", device)];
+    if group.stream != StreamId::default() {
+        labels.push(label("stream", &format!("{:#x}", group.stream.0)));
     }
+    let running = [
+        ("operator", running.operator.as_deref()),
+        ("module", running.module.as_deref()),
+        ("phase", running.phase),
+    ];
+    labels.extend(running.into_iter().filter_map(|(key, text)| Some(label(key, text?))));
+    labels
 }

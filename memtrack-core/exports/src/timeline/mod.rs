@@ -69,7 +69,6 @@ impl MonotonicClock {
 /// The bytes of a device over time.
 pub(crate) struct DeviceTimeline<'a> {
     snapshot: &'a Snapshot,
-    /// The device.
     pub(crate) device: DeviceId,
     /// The device's name in reports.
     pub(crate) name: String,

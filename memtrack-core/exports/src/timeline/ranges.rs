@@ -26,9 +26,18 @@ pub(crate) struct Range {
 /// before an inner one.
 pub(crate) struct Track {
     /// The device, or `None` for ranges without a device.
-    pub(crate) device: Option<DeviceId>,
-    /// The ranges.
+    device: Option<DeviceId>,
     pub(crate) ranges: Vec<Range>,
+}
+
+impl Track {
+    /// Returns the name of the track.
+    pub(crate) fn name(&self, snapshot: &Snapshot) -> String {
+        match self.device {
+            Some(device) => format!("{}: profiler", snapshot.device_name(device)),
+            None => "profiler".to_owned(),
+        }
+    }
 }
 
 /// Returns the tracks for the ranges of these devices, and for ranges without a device.

@@ -87,17 +87,14 @@ fn close_scopes<E>(
     Ok(())
 }
 
-/// Returns a one-word name for a kind of scope.
+/// Returns the name of a kind of scope. A root counts as a module.
 pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     match kind {
-        ScopeKind::Operator => "operator",
-        ScopeKind::Module | ScopeKind::Root => "module",
-        ScopeKind::Backward => "backward",
-        ScopeKind::Optimizer => "optimizer",
+        ScopeKind::Root => ScopeKind::Module.name(),
+        kind => kind.name(),
     }
 }
 
-/// Returns the name of a lane.
 pub(crate) fn lane_name(snapshot: &Snapshot, lane: Lane) -> String {
     match lane {
         Lane::Trace(device) => format!("{}: what was running", snapshot.device_name(device)),

@@ -20,14 +20,6 @@ use memtrack_model::snapshot::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// The kinds of scopes and their names in a file.
-const KINDS: [(ScopeKind, &str); 5] = [
-    (ScopeKind::Operator, "operator"),
-    (ScopeKind::Module, "module"),
-    (ScopeKind::Root, "root"),
-    (ScopeKind::Backward, "backward"),
-    (ScopeKind::Optimizer, "optimizer"),
-];
 /// The maximum nesting depth of scopes that is read.
 const MAX_DEPTH: usize = 256;
 /// The maximum total size of scope names that is read. It is limited because a file may refer to the same huge name any
@@ -40,8 +32,7 @@ pub(super) fn paths_to_value<'a>(
     strings: &mut StringInterner,
 ) -> Option<Value> {
     let step = |step: &ScopeStep<'_>, strings: &mut StringInterner| {
-        let (_, kind) = KINDS[step.kind as usize];
-        let parts = [kind, step.name].map(|text| Value::Str(strings.intern(text.as_bytes())));
+        let parts = [step.kind.name(), step.name].map(|text| Value::Str(strings.intern(text.as_bytes())));
         Value::List(parts.into_iter().collect())
     };
     let scopes: Vec<Value> = paths
@@ -113,8 +104,7 @@ fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<S
 fn kind_and_name(step: &Value, strings: &StringTable) -> Option<(ScopeKind, StringId)> {
     let Value::List(parts) = step else { return None };
     let [Value::Str(kind), Value::Str(name)] = parts[..] else { return None };
-    let known = KINDS.iter().find(|(_, text)| text.as_bytes() == strings.bytes(kind))?;
-    Some((known.0, name))
+    Some((ScopeKind::from_name(strings.bytes(kind))?, name))
 }
 
 /// Returns the sums as a value, given rows whose scopes are identified by their paths.
@@ -161,16 +151,4 @@ fn read_sums(value: &Value, paths: &HashMap<StringId, ScopeId>) -> Option<ScopeS
     });
     let rows = sums.collect();
     Some(ScopeSums { ticks: number(ticks)?, folded: number(folded)?, rows })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_are_listed_by_their_numbers() {
-        for (number, (kind, _)) in KINDS.into_iter().enumerate() {
-            assert_eq!(kind as usize, number);
-        }
-    }
 }

@@ -272,6 +272,27 @@ pub enum ScopeKind {
     Optimizer = 4,
 }
 
+impl ScopeKind {
+    /// All kinds, each at the index that is its number in recordings.
+    pub const ALL: [Self; 5] = [Self::Operator, Self::Module, Self::Root, Self::Backward, Self::Optimizer];
+
+    /// Returns the name of the kind in PyTorch's files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Module => "module",
+            Self::Root => "root",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+        }
+    }
+
+    /// Returns the kind with this name, or `None` if there is no such kind.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+    }
+}
+
 /// A row in the scope table, which contains a scope and its parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -212,7 +212,6 @@ impl<'a> Memory<'a> {
         &self.uses[piece as usize]
     }
 
-    /// Returns the operator that allocated a piece.
     pub(super) fn allocating_operator(&self, piece: u32) -> Option<RecordId> {
         self.places.get(self.pieces[piece as usize].allocated_by?).operator
     }
@@ -262,7 +261,6 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Returns the pieces that are live in a state.
     pub(super) fn pieces_live_in(&self, state: State) -> impl Iterator<Item = &Piece> {
         let pieces = self.pieces.iter().zip(&self.lives);
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)

@@ -82,7 +82,6 @@ impl Advice {
         lines
     }
 
-    /// Formats a finding as a sentence.
     pub(super) fn format_sentence(&self, finding: &Finding) -> String {
         let change = match (finding.kind, finding.category) {
             (Kind::Recompute, _) => format_recomputation(finding),

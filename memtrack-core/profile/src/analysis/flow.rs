@@ -1,9 +1,9 @@
 //! The data-flow graph, which shows which nodes read, write, allocate and free each tensor.
 
 use super::AnalysisError;
-use super::identities::{AllocationId, Identities, NONE, Role};
+use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
-use crate::optrace::Mode;
+use crate::optrace::{Mode, Role};
 use crate::repairs::{Repair, Repairs};
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind};
 

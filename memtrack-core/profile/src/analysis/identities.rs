@@ -2,7 +2,7 @@
 //! tensors.
 
 use super::tree::Tree;
-use crate::optrace::Mode;
+use crate::optrace::{Mode, Role, for_each_tensor};
 use crate::repairs::{Repair, Repairs};
 use foldhash::HashMap;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId};
@@ -59,7 +59,7 @@ pub(super) struct Identities {
 }
 
 impl Identities {
-    /// Returns the keys that a record refers to, in the order of [`for_each_reference`]. References without a key
+    /// Returns the keys that a record refers to, in the order of [`for_each_tensor`]. References without a key
     /// are [`NONE`].
     pub(super) fn keys_of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
@@ -75,8 +75,10 @@ impl Identities {
     ) {
         let mut keys = self.keys_of(record).iter();
         if !keys.as_slice().is_empty() {
-            for_each_reference(&trace.records[record as usize].what, self.mode, |tensor, role| {
-                visit(tensor, role, keys.next().copied().unwrap_or(NONE));
+            for_each_tensor(&trace.records[record as usize].what, |tensor, role| {
+                if is_tracked(role, self.mode) {
+                    visit(tensor, role, keys.next().copied().unwrap_or(NONE));
+                }
             });
         }
     }
@@ -92,57 +94,9 @@ impl Identities {
     }
 }
 
-/// The role of a tensor in a record that refers to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// An argument of an operator, with whether the operator writes to it, if that is known.
-    Argument(Option<bool>),
-    /// A result of an operator.
-    Result,
-    /// A parameter that a module or an optimizer registers.
-    Parameter,
-    /// The gradient of the parameter before it.
-    Gradient,
-    /// State that an optimizer keeps for the parameter before it.
-    State,
-    /// A buffer of a module.
-    Buffer,
-    /// The parameter that the gradient after it belongs to, in a record that reports only the gradient.
-    Differentiated,
-}
-
-/// Calls `reference` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
-/// includes buffers and results, which PyTorch does not track.
-fn for_each_reference(what: &RecordKind, mode: Mode, mut reference: impl FnMut(TensorId, Role)) {
-    let tolerant = mode == Mode::Tolerant;
-    match what {
-        RecordKind::Op(op) => {
-            for arg in &op.args {
-                arg.tensors().iter().for_each(|&tensor| reference(tensor, Role::Argument(arg.written())));
-            }
-            op.outs.iter().filter(|_| tolerant).for_each(|&tensor| reference(tensor, Role::Result));
-        }
-        RecordKind::Module(module) => {
-            for param in &module.params {
-                reference(param.tensor, Role::Parameter);
-                param.grad.into_iter().for_each(|grad| reference(grad, Role::Gradient));
-            }
-            let buffers = module.buffers.iter().filter(|_| tolerant);
-            buffers.for_each(|buffer| reference(buffer.tensor, Role::Buffer));
-        }
-        RecordKind::Optimizer(optimizer) => {
-            for param in &optimizer.params {
-                reference(param.tensor, Role::Parameter);
-                param.grad.into_iter().for_each(|grad| reference(grad, Role::Gradient));
-                param.state.iter().for_each(|state| reference(state.tensor, Role::State));
-            }
-        }
-        RecordKind::Grad { param, grad } => {
-            param.iter().for_each(|&param| reference(param, Role::Differentiated));
-            reference(*grad, Role::Gradient);
-        }
-        RecordKind::Memory(_) | RecordKind::Mark(_) => {}
-    }
+/// Returns whether tensors with this role are tracked. PyTorch does not track buffers and results, but tolerant mode does.
+fn is_tracked(role: Role, mode: Mode) -> bool {
+    mode == Mode::Tolerant || !matches!(role, Role::Buffer | Role::Result)
 }
 
 /// Assigns numbers to a trace's lifetimes and tensors.
@@ -189,8 +143,10 @@ fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> 
             // PyTorch captures a module's tensors only once. Later calls repeat the first values, even if the
             // tensors have changed.
             RecordKind::Module(_) | RecordKind::Optimizer(_) if !registers_tensors[number as usize] => {}
-            what => for_each_reference(what, mode, |tensor, _| {
-                references.push(Reference { tensor, memory: NONE });
+            what => for_each_tensor(what, |tensor, role| {
+                if is_tracked(role, mode) {
+                    references.push(Reference { tensor, memory: NONE });
+                }
             }),
         }
     }

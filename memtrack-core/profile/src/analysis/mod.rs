@@ -13,12 +13,11 @@ mod stated;
 mod timeline;
 mod tree;
 
-pub use identities::Role;
+pub use crate::optrace::Role;
 pub use timeline::{Action, Change};
 
 use crate::category::Category;
 use crate::optrace::Mode;
-use crate::phases::record_phases;
 use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
@@ -26,6 +25,7 @@ use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, 
 use std::fmt;
 use std::ops::Range;
 use timeline::Versions;
+pub(crate) use tree::record_phases;
 
 /// The reason why a trace cannot be analysed. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +205,14 @@ impl<'a> Profile<'a> {
     /// a recording.
     pub const fn attribution(&self) -> Option<&'a Attribution> {
         self.attribution
+    }
+
+    /// Returns the size of a block in bytes, and the number of blocks that it stands for, which is more than 1 if `record`
+    /// is of a sampled block. `bytes` is the size of a block that was not sampled.
+    #[cfg(feature = "all")]
+    pub(crate) fn weigh(&self, record: Option<RecordId>, bytes: u64) -> (f64, f64) {
+        let sample = self.attribution.and_then(|attribution| attribution.sample(record?));
+        sample.map_or((bytes as f64, 1.0), |sample| (sample.size_bytes as f64, sample.blocks))
     }
 
     /// Returns the trace.

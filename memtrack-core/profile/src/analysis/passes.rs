@@ -6,9 +6,10 @@
 
 use super::category_map::CategoryMap;
 use super::flow::{Flow, Node};
-use super::identities::{AllocationId, Identities, NONE, Role};
+use super::identities::{AllocationId, Identities, NONE};
 use super::tree::{Grouped, Tree};
 use crate::category::Category;
+use crate::optrace::Role;
 use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, RecordKind};
 
 /// A version of a lifetime.

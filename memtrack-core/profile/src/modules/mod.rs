@@ -271,12 +271,10 @@ fn state_errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let mut changes = profile.changes_on(device).peekable();
     walk(profile, device, |moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
-            let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));
-            let (size_bytes, weight) =
-                sample.map_or((change.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
+            let (size_bytes, weight) = profile.weigh(change.allocated_by.or(change.record), change.bytes);
             match change.action {
-                Action::Preexisting | Action::Create => sum.add(size_bytes as f64, weight),
-                Action::Destroy => sum.remove(size_bytes as f64, weight),
+                Action::Preexisting | Action::Create => sum.add(size_bytes, weight),
+                Action::Destroy => sum.remove(size_bytes, weight),
                 Action::IncrementVersion => {}
             }
         }

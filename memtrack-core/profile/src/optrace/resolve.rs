@@ -4,7 +4,6 @@
 //! order. Such a reference creates an empty entry. Once the whole file has been read, references to entries
 //! that are still empty are removed.
 
-use super::cycle::has_cycle;
 use super::error::TraceError;
 use super::line::{ArgLine, FrameLine, ParentLine, Text, TraceLine};
 use super::numbers::{Described, IdTable};
@@ -572,4 +571,28 @@ fn parse_address(text: &str) -> Result<u64, LineError> {
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or_else(|| {
         format!("'{}' is not an address such as \"0x7f00\"", text.chars().take(40).collect::<String>())
     })
+}
+
+/// Returns whether any record is its own ancestor.
+fn has_cycle(records: &[Record]) -> bool {
+    // Each walk towards the root marks the records it visits with its own number. Reaching a record that
+    // already has this number means that there is a cycle. Reaching a record from an earlier walk does not.
+    let mut walked = vec![0; records.len()];
+    for start in 0..records.len() {
+        let mut at = start;
+        loop {
+            if walked[at] == start + 1 {
+                return true;
+            }
+            if walked[at] != 0 {
+                break;
+            }
+            walked[at] = start + 1;
+            match records[at].parent {
+                Some(parent) => at = parent as usize,
+                None => break,
+            }
+        }
+    }
+    false
 }

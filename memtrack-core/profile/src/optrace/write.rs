@@ -1,5 +1,6 @@
 //! Writes operator traces, one JSON object per line.
 
+use super::roles::{Role, for_each_tensor};
 use memtrack_file::ReplacingFile;
 use memtrack_formats::{Compression, write_compressed};
 use memtrack_model::optrace::{
@@ -183,9 +184,12 @@ impl<W: Write> Writer<'_, W> {
     }
 
     fn write_record(&mut self, number: RecordId, record: &Record) -> io::Result<()> {
-        for tensor in referenced_tensors(record) {
-            self.write_tensor(tensor)?;
-        }
+        // An operator's results are written with its end.
+        let mut tensors = Vec::new();
+        for_each_tensor(&record.what, |tensor, role| {
+            tensors.extend((role != Role::Result).then_some(tensor))
+        });
+        tensors.into_iter().try_for_each(|tensor| self.write_tensor(tensor))?;
         let trace = self.trace;
         let text = |id: StringId| trace.strings.get(id);
         let place = |map: &mut Fields<'_, &mut W>| {
@@ -329,26 +333,4 @@ fn serialize_some<M: SerializeMap>(
 
 fn format_address(address: u64) -> String {
     format!("{address:#x}")
-}
-
-/// Returns the tensors that a record refers to, not including an operator's results.
-fn referenced_tensors(record: &Record) -> Vec<TensorId> {
-    match &record.what {
-        RecordKind::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),
-        RecordKind::Module(module) => {
-            let params = module.params.iter().flat_map(|param| [Some(param.tensor), param.grad]).flatten();
-            params.chain(module.buffers.iter().map(|buffer| buffer.tensor)).collect()
-        }
-        RecordKind::Optimizer(optimizer) => optimizer
-            .params
-            .iter()
-            .flat_map(|param| {
-                let state = param.state.iter().map(|state| Some(state.tensor));
-                [Some(param.tensor), param.grad].into_iter().chain(state)
-            })
-            .flatten()
-            .collect(),
-        RecordKind::Grad { param, grad } => param.iter().chain([grad]).copied().collect(),
-        RecordKind::Memory(_) | RecordKind::Mark(_) => Vec::new(),
-    }
 }

@@ -17,7 +17,7 @@ mod text;
 mod totals;
 
 pub use rule::{Confidence, Rule};
-pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UnclassifiedRow};
+pub use totals::{CategoryReading, CategoryRow, MomentReading, RuleRow, Totals, UnclassifiedRow};
 
 use crate::Category;
 use decide::Classifier;

@@ -299,12 +299,10 @@ impl Order {
         (run.phase.or(run.before), run.after)
     }
 
-    /// Returns the last run of the given phase.
     pub(super) fn last_run(&self, phase: Phase) -> Option<usize> {
         self.last_runs[phase as usize]
     }
 
-    /// Returns the first run of the given phase.
     pub(super) fn first_run(&self, phase: Phase) -> Option<usize> {
         self.first_runs[phase as usize]
     }

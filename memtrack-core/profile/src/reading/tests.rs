@@ -1,7 +1,8 @@
 //! Tests each rule with an example that no other rule decides.
 
-use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
+use super::{BlockCategories, CategoryReading, Rule};
 use crate::Category;
+use crate::report::ReportMoment;
 use memtrack_formats::{LoadOptions, SnapshotFiles};
 use memtrack_frames::attribution::EventNames;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
@@ -528,7 +529,7 @@ fn optimizer_writes_parameter_after_its_state() {
     }
 }
 
-fn reading_of(snapshot: &Snapshot, device: DeviceId, moments: &[ReadingAt]) -> CategoryReading {
+fn reading_of(snapshot: &Snapshot, device: DeviceId, moments: &[ReportMoment]) -> CategoryReading {
     let blocks = BlockCategories::infer(snapshot, &mut SnapshotFrames::of(snapshot), device);
     CategoryReading::of(snapshot, device, &blocks, moments, &EventNames::default())
 }
@@ -537,7 +538,7 @@ fn reading_of(snapshot: &Snapshot, device: DeviceId, moments: &[ReadingAt]) -> C
 fn text_recommends_stacks_if_none_are_recorded() {
     let trace = Trace::default().old(A, NONE).alloc(TARGET, NONE).free(TARGET, NONE);
     let snapshot = trace.snapshot();
-    let reading = reading_of(&snapshot, DeviceId(0), &[ReadingAt::Peak]);
+    let reading = reading_of(&snapshot, DeviceId(0), &[ReportMoment::Peak]);
     assert!(!reading.has_evidence());
     assert_eq!((reading.all.unclassified_share, reading.rules.len()), (1.0, 0));
     let text = reading.to_string();
@@ -548,7 +549,7 @@ fn text_recommends_stacks_if_none_are_recorded() {
 fn sums_and_shares_are_those_of_moment() {
     let trace = Trace::default().alloc(A, MOVE).alloc(TARGET, FORWARD).alloc(B, PLAIN).free(TARGET, FORWARD);
     let snapshot = trace.snapshot();
-    let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.0)];
+    let moments = [ReportMoment::Peak, ReportMoment::End, ReportMoment::After(0)];
     let reading = reading_of(&snapshot, DeviceId(0), &moments);
     let bytes: Vec<u64> = reading.moments.iter().map(|moment| moment.live.bytes).collect();
     assert_eq!(bytes, [3 * SIZE, 2 * SIZE, SIZE]);
@@ -583,7 +584,7 @@ fn categories_of_sampled_heap_do_not_exceed_recorder_count() {
     };
     snapshot.devices.push(counts);
     snapshot.meta.complete = true;
-    let reading = reading_of(&snapshot, DeviceId::HOST, &[ReadingAt::End]);
+    let reading = reading_of(&snapshot, DeviceId::HOST, &[ReportMoment::End]);
     let live = &reading.moments[0].live;
     assert_eq!((live.bytes, live.blocks), (5000, 80));
     let rows: Vec<u64> = live.categories.iter().filter(|row| row.bytes > 0).map(|row| row.bytes).collect();
@@ -607,7 +608,7 @@ fn categories_in_file_precede_inferred_ones() {
     let snapshot = trace.snapshot();
     assert_eq!(decision_at(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
     assert_eq!(decision_at(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
-    let reading = reading_of(&snapshot, DeviceId(0), &[ReadingAt::End]);
+    let reading = reading_of(&snapshot, DeviceId(0), &[ReportMoment::End]);
     assert!(
         reading.to_string().contains("categories of 50.0 % of all bytes are given by the file"),
         "{reading}"

@@ -3,6 +3,7 @@
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
 use crate::Category;
+use crate::report::ReportMoment;
 use memtrack_blocks::estimate::{Estimate, PartSums, Sums};
 use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_blocks::net::{HeldAtEnd, counted_at_end};
@@ -14,30 +15,6 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A moment at which live blocks are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub enum ReadingAt {
-    /// The moment at which the most bytes were live.
-    #[default]
-    Peak,
-    /// The moment after the last event.
-    End,
-    /// The given number of seconds after the first event, or after the start of a recording.
-    Seconds(f64),
-}
-
-impl ReadingAt {
-    /// Returns the name of the moment, which is `peak`, `end` or `time`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Peak => "peak",
-            Self::End => "end",
-            Self::Seconds(_) => "time",
-        }
-    }
-}
 
 /// Sums over a set of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -321,7 +298,7 @@ impl CategoryReading {
         snapshot: &Snapshot,
         device: DeviceId,
         blocks: &BlockCategories,
-        moments: &[ReadingAt],
+        moments: &[ReportMoment],
         names: &EventNames,
     ) -> Self {
         let sums = Sums::of(snapshot, device, &blocks.lifetimes);
@@ -329,21 +306,21 @@ impl CategoryReading {
             blocks.decisions.iter().flatten().map(|&(category, _)| category).collect();
         let at_end = counted_at_end(snapshot, device, &blocks.lifetimes);
         let file = Counted::of(blocks, sums, None, |_| true);
-        let by_moment: Vec<(ReadingAt, Counted<'_>)> = moments
+        let by_moment: Vec<(ReportMoment, Counted<'_>)> = moments
             .iter()
             .map(|&at| {
                 let row = row_of(snapshot, device, blocks, at);
                 // The estimated parts are capped at the total, which is known more precisely.
-                let sums = at_end.filter(|_| at == ReadingAt::End).map_or(sums, |held| {
+                let sums = at_end.filter(|_| at == ReportMoment::End).map_or(sums, |held| {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
                     sums.limited_to(held.bytes, held.blocks, live)
                 });
                 (at, Counted::of(blocks, sums, row, |lifetime| lifetime.is_live_after(row)))
             })
             .collect();
-        let moment = |(at, counted): &(ReadingAt, Counted<'_>)| {
+        let moment = |(at, counted): &(ReportMoment, Counted<'_>)| {
             let mut live = counted.totals(&in_file);
-            if let Some(held) = at_end.filter(|_| *at == ReadingAt::End) {
+            if let Some(held) = at_end.filter(|_| *at == ReportMoment::End) {
                 live.replace_by_count(&held);
             }
             let number =
@@ -440,19 +417,25 @@ impl CategoryReading {
 }
 
 /// Returns the event row of a moment, or `None` if the moment is before the first event.
-fn row_of(snapshot: &Snapshot, device: DeviceId, blocks: &BlockCategories, at: ReadingAt) -> Option<usize> {
+fn row_of(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    blocks: &BlockCategories,
+    at: ReportMoment,
+) -> Option<usize> {
     let rows = snapshot.events.rows_of(device);
     match at {
-        ReadingAt::Peak => Peak::of(snapshot, device, &blocks.lifetimes).row,
-        ReadingAt::End => rows.last(),
-        ReadingAt::Seconds(moment) => {
+        ReportMoment::Peak => Peak::of(snapshot, device, &blocks.lifetimes).row,
+        ReportMoment::End => rows.last(),
+        ReportMoment::After(ns) => {
+            let moment = ns as f64 / 1e9;
             rows.take_while(|&row| snapshot.seconds_at(row).is_none_or(|at| at <= moment)).last()
         }
     }
 }
 
 /// Returns a row for each rule and category with blocks in the file. Those with the most bytes come first.
-fn rule_rows(file: &Counted<'_>, by_moment: &[(ReadingAt, Counted<'_>)]) -> Vec<RuleRow> {
+fn rule_rows(file: &Counted<'_>, by_moment: &[(ReportMoment, Counted<'_>)]) -> Vec<RuleRow> {
     let row = |(decision, of): (&(Rule, Category), &Vec<&Lifetime>)| {
         let live: Vec<PartSums> = by_moment
             .iter()

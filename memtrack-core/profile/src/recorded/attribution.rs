@@ -25,7 +25,6 @@ pub struct Attribution {
     devices: HashMap<DeviceIndex, DeviceAttribution>,
 }
 
-/// The attribution for one device.
 #[derive(Clone, Copy, Debug)]
 struct DeviceAttribution {
     precision: Precision,

@@ -22,7 +22,6 @@ pub(super) struct Builder<'a> {
     strings: Interner,
     devices: HashMap<DeviceId, DeviceIndex>,
     tensors: HashMap<TensorInfo<'static>, TensorId>,
-    /// The open records of each thread.
     open: HashMap<ThreadId, OpenRecords>,
     /// For each scope, its open records and the threads on which they started.
     threads: HashMap<ScopeId, BTreeMap<RecordId, ThreadId>>,

@@ -19,15 +19,27 @@ use moments::memory_at;
 use owners::Owners;
 use serde::Serialize;
 
-/// A moment in a trace at which memory is reported.
+/// A moment at which memory is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportMoment {
     /// The moment at which the most memory was allocated.
     Peak,
     /// The moment after the last change.
     End,
-    /// The moment after all changes up to this time, in ns since the trace's first record.
+    /// The moment after all changes up to this time, in ns since the trace's first record, the snapshot's first event, or
+    /// the start of a recording.
     After(i64),
+}
+
+impl ReportMoment {
+    /// Returns the name of the moment, which is `peak`, `end` or `time`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::End => "end",
+            Self::After(_) => "time",
+        }
+    }
 }
 
 /// The bytes and the number of some pieces of memory.

@@ -28,16 +28,13 @@ pub(super) fn memory_at(
     let record = attribution
         .filter(|_| at == ReportMoment::Peak)
         .and_then(|attribution| attribution.peak_record(device));
-    let (moment, time_ns) = match at {
-        ReportMoment::Peak => (
-            "peak",
-            match record {
-                Some(record) => profile.trace().records[record as usize].time_ns,
-                None => peak(profile, device).map_or(begin, |peak| peak.time_ns),
-            },
-        ),
-        ReportMoment::End => ("end", i64::MAX),
-        ReportMoment::After(ns) => ("time", begin.saturating_add(ns)),
+    let time_ns = match at {
+        ReportMoment::Peak => match record {
+            Some(record) => profile.trace().records[record as usize].time_ns,
+            None => peak(profile, device).map_or(begin, |peak| peak.time_ns),
+        },
+        ReportMoment::End => i64::MAX,
+        ReportMoment::After(ns) => begin.saturating_add(ns),
     };
     let is_live = |piece: &&Piece| match record {
         Some(record) => is_live_after(piece, record, time_ns),
@@ -84,7 +81,7 @@ pub(super) fn memory_at(
     let all = finish(&all);
     let categories = Category::ALL.into_iter().zip(&by_category).filter(|(_, tally)| tally.pieces() > 0);
     let mut memory = MomentMemory {
-        moment,
+        moment: at.name(),
         after_ns: u64::try_from(time_ns.min(last).saturating_sub(begin)).unwrap_or(0),
         bytes: all.bytes,
         error: all.error,

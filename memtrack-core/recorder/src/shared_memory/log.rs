@@ -301,7 +301,7 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
         MESSAGE => Some(ReadRecord::Message(input.text()?)),
         SCOPE => {
             let [id, parent] = [input.number()?, input.number()?];
-            let kind = *SCOPE_KINDS.get(input.number()? as usize)?;
+            let kind = *ScopeKind::ALL.get(input.number()? as usize)?;
             Some(ReadRecord::Scope(ScopeId(id), Scope { parent: ScopeId(parent), kind, name: input.text()? }))
         }
         MARK => {
@@ -326,10 +326,6 @@ fn decode(kind: u32, mut input: Input<'_>) -> Option<ReadRecord> {
         _ => None,
     }
 }
-
-/// The kinds of scopes, each at the index by which records refer to it.
-const SCOPE_KINDS: [ScopeKind; 5] =
-    [ScopeKind::Operator, ScopeKind::Module, ScopeKind::Root, ScopeKind::Backward, ScopeKind::Optimizer];
 
 /// The part of a record's content that has not been decoded yet.
 struct Input<'a>(&'a [u8]);

@@ -18,7 +18,6 @@ pub use html::render_html;
 
 use super::TrackerStats;
 use memtrack_file::ReplacingFile;
-use plotters::prelude::{IntoDrawingArea, SVGBackend};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -79,16 +78,8 @@ impl Figure {
 /// # Errors
 /// Never fails in practice, because it draws to memory.
 pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, FigureError> {
-    // This backend has integer coordinates, so drawing at twice the size makes half pixels possible.
-    const SCALE: u32 = 2;
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
-        draw(stats, figure, &root, SCALE).map_err(|error| FigureError::Draw(error.to_string()))?;
-    }
-    let drawn = format!("width=\"{}\" height=\"{}\"", WIDTH * SCALE, HEIGHT * SCALE);
-    let shown = format!("role=\"img\" width=\"{WIDTH}\" height=\"{HEIGHT}\"");
-    Ok(svg.replacen(&drawn, &shown, 1))
+    memtrack_figures::render_svg((WIDTH, HEIGHT), |root, scale| draw(stats, figure, root, scale))
+        .map_err(FigureError::Draw)
 }
 
 /// Writes the figures and returns the paths of the files written. For `run.html`, this is one self-contained page; for

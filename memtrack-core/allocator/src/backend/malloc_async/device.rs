@@ -137,7 +137,6 @@ impl Device {
         self.live.contains_key(&address)
     }
 
-    /// Returns the live block at an address.
     pub(super) fn live_block(&self, address: u64) -> Option<&LiveBlock> {
         self.live.get(&address)
     }

@@ -17,7 +17,7 @@ use crate::watch::frames_of;
 use foldhash::HashMap;
 use memtrack_model::event::StackId;
 use memtrack_model::units::counted;
-use memtrack_recorder::recorder::{ForkCell, stacks_so_far};
+use memtrack_recorder::recorder::{ForkCell, stacks_so_far, ticks};
 use memtrack_recorder::reentry;
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_symbols::Symbolizer;
@@ -118,7 +118,8 @@ impl Scan {
     fn find_inside(&self) -> Result<Report, NotScanned> {
         let _guard = ScanGuard::begin().ok_or(NotScanned::Busy)?;
         let begin = Instant::now();
-        let begin_ticks = handles::current_ticks();
+        // Distinguishes handles that were created before the scan from later ones.
+        let begin_ticks = ticks();
         let mut table = Table::discover(self.max_values.min(u32::MAX as usize - 1));
         let outside = garbage::count_outside_pointers(&table);
         let mut remarks = garbage::describe_overreported(&table, &outside);

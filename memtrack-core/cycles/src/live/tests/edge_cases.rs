@@ -104,7 +104,7 @@ fn opaque_and_panicking_values_hide_their_contents() {
         let node = &report.graph.nodes[0];
         assert_eq!(report.graph.text(node.incomplete.expect("incomplete")), why);
         disable();
-        enable();
+        enable(RegisterOptions::new());
     }
 }
 

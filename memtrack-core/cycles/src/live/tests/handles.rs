@@ -129,7 +129,7 @@ fn handle_is_only_pointer_while_registration_is_off() {
     let _guard = begin_test();
     disable();
     let part = Tracked::new(Arc::new(Part::default()));
-    enable();
+    enable(RegisterOptions::new());
     std::mem::forget(part.clone());
     drop(part);
     let all = Scan::new().all_handles(true).find().expect("no other scan runs");

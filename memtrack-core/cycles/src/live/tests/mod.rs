@@ -7,7 +7,7 @@ mod handles;
 mod registry;
 mod threads;
 
-use super::{Report, Scan, disable, enable, register};
+use super::{RegisterOptions, Report, Scan, disable, enable, register};
 use crate::Graph;
 use crate::graph::{Node, Reachability};
 use memtrack_model::event::DeviceId;
@@ -22,7 +22,7 @@ fn begin_test() -> MutexGuard<'static, ()> {
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     disable();
     super::roots::clear();
-    enable();
+    enable(RegisterOptions::new());
     guard
 }
 

@@ -1,6 +1,6 @@
 //! Tests of registration: which values are registered, and for how long.
 
-use super::super::{NotScanned, RegisterOptions, enable_with, find, registry};
+use super::super::{NotScanned, find, registry};
 use super::*;
 use memtrack_recorder::{scope, switch};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ fn nothing_is_registered_or_scanned_while_it_is_off() {
     drop(layer);
     assert_eq!(registry::entry_counts(), (0, 0));
     assert_eq!(find().err(), Some(NotScanned::Off));
-    enable();
+    enable(RegisterOptions::new());
     assert_eq!(scan().values, 0);
 }
 
@@ -116,7 +116,7 @@ fn second_scan_does_not_disturb_running_scan() {
         assert_eq!(scan.join().expect("scans"), Ok(1));
     });
     disable();
-    enable();
+    enable(RegisterOptions::new());
     assert_eq!(scan().values, 0);
 }
 
@@ -130,7 +130,7 @@ fn makes_a_leaking_layer() {
 #[test]
 fn value_shows_scope_place_and_requested_stack() {
     let _guard = begin_test();
-    enable_with(RegisterOptions::new().stacks(true));
+    enable(RegisterOptions::new().stacks(true));
     switch::set(switch::SCOPES, true);
     {
         let _net = scope::root("Net");
