@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::flame::folded_text;
-use memtrack_core::analysis::diff::{Diff, DiffAnswer, DiffAt, DiffBy, Side, flame_graph};
+use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, Side, flame_graph};
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::snapshot::recording::ReadReport;
 
@@ -76,7 +76,7 @@ pub(crate) struct FilesDiffAnswer {
     pub(crate) after: DiffFileAnswer,
     /// The changes from the earlier file to the later one.
     #[serde(flatten)]
-    pub(crate) diff: DiffAnswer,
+    pub(crate) diff: Diff,
 }
 
 /// One of the two compared files.
@@ -140,7 +140,7 @@ pub(super) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             complete: file.report.as_ref().is_none_or(|report| report.complete),
         };
         let (before, after) = (file(&args.before, &before), file(&args.after, &after));
-        ANSWER.print(&FilesDiffAnswer { before, after, diff: diff.answer_json() }, streams)?;
+        ANSWER.print(&FilesDiffAnswer { before, after, diff: diff.clone() }, streams)?;
     } else {
         write!(streams.stdout, "{}", diff.to_text(layout(args.text)))?;
     }

@@ -213,8 +213,9 @@ fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
     }
     let mut symbols = Symbolizer::of(snapshot);
     let mut digest = RankDigest::of(snapshot, &mut symbols, &canonical_path(file), complete, &shared.options);
-    (digest.file, digest.name) = (hidden(&canonical_path(file)), name);
-    let rank = claim_rank(file, &job, digest.name.rank, shared)?;
+    digest.file = hidden(&canonical_path(file));
+    (digest.rank, digest.job, digest.world) = (name.rank, name.job, name.world);
+    let rank = claim_rank(file, &job, digest.rank, shared)?;
     let folder = rank_folder(&args.parquet, &job, rank);
     let in_the_way = |why: &str| {
         CliError::Usage(format!(

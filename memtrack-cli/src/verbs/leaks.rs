@@ -2,7 +2,6 @@
 
 use super::cycles::read_graph;
 use super::prelude::*;
-use memtrack_core::analysis::leaks;
 use memtrack_core::analysis::leaks::{
     LeakOptions, LeakReport, MIN_PERIODS, PERIODS, ReducedSnapshot, Suppressions, leaks, leaks_over,
 };
@@ -86,7 +85,7 @@ pub(crate) struct LeaksAnswer {
     /// Whether something leaks: memory that grows, or a cycle that nothing else holds.
     pub(crate) leaking: bool,
     /// The leaks in the recordings or snapshots; null if only reference graphs were given.
-    pub(crate) memory: Option<leaks::LeaksAnswer>,
+    pub(crate) memory: Option<LeakReport>,
     /// The findings in the reference graphs, each as `memtrack cycles --json` prints it.
     pub(crate) cycles: Vec<Value>,
 }
@@ -119,20 +118,20 @@ pub(super) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     for glob in report.iter().flat_map(|report| &report.unused_suppressions) {
         streams.note(format_args!("memtrack: warning: no stack matches the pattern {}", printable(glob)));
     }
-    let blind = report.as_ref().and_then(LeakReport::blind);
+    let blind = report.as_ref().and_then(|report| report.blind.clone());
     // If growth cannot be determined, the report is still useful if it lists what each step left behind (`generations`).
     let is_uninformative = |report: &LeakReport| {
         blind.is_some() && report.devices.iter().all(|device| device.generations.is_none())
     };
     let informative = report.as_ref().filter(|report| !is_uninformative(report));
     let cycles_leak = graphs.iter().any(|(_, findings)| findings.leaks() > 0);
-    let leaking = cycles_leak || informative.is_some_and(LeakReport::is_leaking);
+    let leaking = cycles_leak || informative.is_some_and(|report| report.leaking);
     let late = args.strict && informative.is_some_and(LeakReport::is_freed_only_at_the_end);
     if args.format.json {
         if informative.is_some() || !graphs.is_empty() {
             let answer = LeaksAnswer {
                 leaking,
-                memory: informative.map(LeakReport::answer_json),
+                memory: informative.cloned(),
                 cycles: graphs
                     .iter()
                     .map(|(graph, findings)| {
@@ -146,7 +145,7 @@ pub(super) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         if let Some(report) = informative {
             let text = report.to_text(layout(args.text));
             // Leave out the lines that state why leaks cannot be determined: the error below states it on standard error.
-            let answers = if blind.is_some() && !leaking { report.answer().len() } else { 0 };
+            let answers = if blind.is_some() && !leaking { report.answer.len() } else { 0 };
             let text: String = text.split_inclusive('\n').skip(answers).collect();
             write!(streams.stdout, "{}", if answers > 0 { text.trim_start() } else { &text })?;
         }

@@ -102,8 +102,7 @@ fn draw_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
             return Ok(Exit::Success);
         }
         None if args.flame.json => {
-            let devices = Some(flame.rows().devices);
-            ANSWER.print(&MemoryAnswer { rows: None, devices }, streams)?;
+            ANSWER.print(&MemoryAnswer { rows: None, devices: Some(flame.devices) }, streams)?;
         }
         None => streams.stdout.write_all(&folded())?,
     }

@@ -3,7 +3,7 @@
 use super::prelude::*;
 use crate::load::read_processes;
 use memtrack_core::analysis::layout::Layout;
-use memtrack_core::analysis::processes::{Processes, ProcessesAnswer};
+use memtrack_core::analysis::processes::Processes;
 use memtrack_core::snapshot::recording::merge;
 
 /// List the processes of a run that `memtrack run` recorded: the peak of each and of all together, and how they ended
@@ -37,14 +37,14 @@ pub(crate) struct ProcessesArgs {
     pub(crate) format: FormatArgs,
 }
 
-pub(super) const ANSWER: Answer<ProcessesAnswer> = Answer::new("processes", 1);
+pub(super) const ANSWER: Answer<Processes> = Answer::new("processes", 1);
 
 /// Reads the recording and prints its processes.
 pub(super) fn run(args: &ProcessesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (snapshots, report) = read_processes(&args.path, args.size, streams)?;
     let processes = Processes::of(snapshots, &report.removed, report.unrecorded.count(), merge);
     if args.format.json {
-        ANSWER.print(&processes.answer(), streams)?;
+        ANSWER.print(&processes, streams)?;
     } else {
         let layout = Layout::new().width(width(args.wide));
         write!(streams.stdout, "{}", processes.to_text(layout, args.rows.limit()))?;

@@ -8,7 +8,7 @@ use crate::output::write_file;
 use crate::page::{page_name, page_with_categories};
 use crate::scrub::mention_key;
 use memtrack_core::analysis::ranks::heat::MAX_COLUMNS;
-use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks, RanksAnswer};
+use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks, Unread};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{counted, printable};
 use memtrack_core::page::ranks::html;
@@ -82,7 +82,7 @@ pub(crate) struct RanksArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-pub(super) const ANSWER: Answer<RanksAnswer> = Answer::new("ranks", 3);
+pub(super) const ANSWER: Answer<Ranks> = Answer::new("ranks", 3);
 
 /// The maximum number of warnings to print individually.
 const MAX_WARNINGS: usize = 5;
@@ -132,7 +132,10 @@ pub(super) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
                 digests.push(read.digest);
                 warnings.extend(read.warnings);
             }
-            Err(error) => unread.push((file.to_string_lossy().into_owned(), failure_reason(file, &error))),
+            Err(error) => unread.push(Unread {
+                path: file.to_string_lossy().into_owned(),
+                why: failure_reason(file, &error),
+            }),
         }
     }
     print_warnings(&warnings, streams);
@@ -152,7 +155,7 @@ pub(super) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     };
     mention_key(&args.scrub, streams);
     if args.format.json {
-        ANSWER.print(&ranks.answer(), streams)?;
+        ANSWER.print(&ranks, streams)?;
     } else {
         let width = width(args.wide);
         write!(streams.stdout, "{}", ranks.to_text(width, args.rows.limit()))?;
@@ -190,7 +193,7 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
         ));
     }
     // Determine the rank before names are replaced with pseudonyms, because it may be part of a name.
-    let rank = RankName::of(&loaded.snapshot, file);
+    let name = RankName::of(&loaded.snapshot, file);
     let snapshot = scrub::scrub_snapshot_with(
         loaded.snapshot,
         scrub::from_args_keeping(&args.scrub, args.per.as_deref()).as_mut(),
@@ -201,7 +204,7 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     }
     let mut symbols = Symbolizer::of(&snapshot);
     let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &shared.options);
-    digest.name = rank;
+    (digest.rank, digest.job, digest.world) = (name.rank, name.job, name.world);
     // The page for all ranks shows live memory, not reserved memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
@@ -221,8 +224,9 @@ fn failure_reason(file: &Path, error: &CliError) -> String {
 }
 
 /// Returns the error to report if no file could be read.
-fn no_file_read_error(unread: &[(String, String)]) -> CliError {
-    let first = unread.first().map_or(String::new(), |(file, why)| format!("cannot read {file}: {why}"));
+fn no_file_read_error(unread: &[Unread]) -> CliError {
+    let first = unread.first();
+    let first = first.map_or(String::new(), |file| format!("cannot read {}: {}", file.path, file.why));
     CliError::Io(match unread.len() {
         0 | 1 => first,
         files => format!("none of the {files} files could be read; the first: {first}"),

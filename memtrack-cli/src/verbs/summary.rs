@@ -4,7 +4,7 @@ use super::prelude::*;
 use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::ownership::Rules;
-use memtrack_core::analysis::process_memory::{ProcessMemory, ProcessMemoryAnswer};
+use memtrack_core::analysis::process_memory::ProcessMemory;
 use memtrack_core::analysis::summary::{DeviceSummary, DeviceSummaryAnswer, summary_with};
 use memtrack_core::event::Action;
 
@@ -35,7 +35,7 @@ pub(super) const ANSWER: Answer<SummaryAnswer> = Answer::new("summary", 3);
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SummaryAnswer {
     /// The host memory of the process as a whole; null if the file has none.
-    pub(crate) process: Option<ProcessMemoryAnswer>,
+    pub(crate) process: Option<ProcessMemory>,
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
     /// What held the memory, if the recording was cut off or the program ran out of memory; null otherwise.
@@ -77,7 +77,6 @@ pub(super) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
             answer
         };
         let devices = devices.iter().map(answer).collect();
-        let process = process.as_ref().map(ProcessMemory::answer);
         ANSWER.print(&SummaryAnswer { process, devices, who_holds: held }, streams)?;
         return Ok(Exit::Success);
     }

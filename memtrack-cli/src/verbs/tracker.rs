@@ -34,50 +34,7 @@ pub(crate) struct TrackerArgs {
     pub(crate) force: bool,
 }
 
-pub(super) const ANSWER: Answer<TrackerAnswer> = Answer::new("tracker", 1);
-
-/// The operators during which memory grew most.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct TrackerAnswer {
-    /// The number of times the allocator had to empty its cache and try again.
-    pub(crate) num_alloc_retries: u64,
-    /// The maximum number of operators to list, as requested.
-    pub(crate) top: usize,
-    /// The operators, largest growth first.
-    pub(crate) operators: Vec<OperatorGrowthAnswer>,
-    /// The number of earlier operators, which the file does not list individually.
-    pub(crate) folded_operators: u64,
-}
-
-impl TrackerAnswer {
-    /// Converts a summary.
-    pub(crate) fn of(summary: &Summary) -> Self {
-        let bytes = |mib: f64| (mib * f64::from(1 << 20)).round();
-        Self {
-            num_alloc_retries: summary.num_alloc_retries,
-            top: summary.top,
-            operators: summary
-                .operators
-                .iter()
-                .map(|growth| OperatorGrowthAnswer {
-                    operator: growth.operator.as_ref().to_owned(),
-                    growth_bytes: growth.growth_mib.is_finite().then(|| bytes(growth.growth_mib) as i64),
-                })
-                .collect(),
-            folded_operators: summary.folded_operators,
-        }
-    }
-}
-
-/// The growth of memory during one operator.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct OperatorGrowthAnswer {
-    /// The operator's full name.
-    pub(crate) operator: String,
-    /// The allocated memory after the operator minus the allocated memory before it, in bytes, rounded from the
-    /// floating-point MiB in the file. Negative if the operator freed memory; null if the file has no number.
-    pub(crate) growth_bytes: Option<i64>,
-}
+pub(super) const ANSWER: Answer<Summary> = Answer::new("tracker", 1);
 
 /// Loads the statistics, writes the requested figures, and prints the summary.
 pub(super) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
@@ -95,7 +52,7 @@ pub(super) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
         mention_written(target, streams);
     }
     if args.format.json {
-        ANSWER.print(&TrackerAnswer::of(&summary), streams)?;
+        ANSWER.print(&summary, streams)?;
     } else {
         writeln!(streams.stdout, "{summary}")?;
     }

@@ -118,6 +118,8 @@ pub struct CountsAnswer {
     pub unreachable_beside_cycles: Bytes,
 }
 
+// A `Cycle` has the numbers of values and references in its graph. Here each reference has the labels of its values, and long
+// paths are cut, so that the findings can be read without the graph.
 /// A cycle, which is a set of values that all lead to each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -144,7 +144,7 @@ pub(crate) fn build_tables(digest: &RankDigest, has_events: bool) -> Vec<(&'stat
         add_timeline(&mut timeline, device, digest.end_seconds.is_some());
         add_groups(&mut groups, device, "peak", &device.at_peak);
         add_groups(&mut groups, device, "end", &device.at_end);
-        let number = u64::from(device.device);
+        let number = u64::from(device.ordinal);
         for step in &device.steps {
             steps.push([
                 number.into(),
@@ -184,7 +184,7 @@ fn build_runs(digest: &RankDigest, has_events: bool) -> Rows {
         digest.complete.into(),
         non_empty(&digest.program).into(),
         (digest.pid != 0).then_some(u64::from(digest.pid)).into(),
-        digest.name.world.into(),
+        digest.world.into(),
         digest.events.into(),
         has_events.into(),
         digest.since.name().into(),
@@ -204,11 +204,11 @@ fn add_device(rows: &mut Rows, device: &DeviceDigest) {
     let live = of_reserved.map(|moment| confidence_interval(moment.requested_bytes, &moment.error));
     let (end_low, end_high) = confidence_interval(device.end.requested_bytes, &device.end.error);
     rows.push([
-        u64::from(device.device).into(),
-        device.name.as_str().into(),
-        device.kind.is_host().into(),
-        (device.kind == DeviceKind::Pinned).into(),
-        (device.kind == DeviceKind::Mapped).into(),
+        u64::from(device.ordinal).into(),
+        device.device.name.as_str().into(),
+        device.device.kind.is_host().into(),
+        (device.device.kind == DeviceKind::Pinned).into(),
+        (device.device.kind == DeviceKind::Mapped).into(),
         device.events.into(),
         device.dropped.into(),
         device.peak.requested_bytes.into(),
@@ -225,7 +225,7 @@ fn add_device(rows: &mut Rows, device: &DeviceDigest) {
         live.map(|(_, high)| high).into(),
         of_reserved.and_then(event).into(),
         of_reserved.and_then(|moment| moment.seconds).into(),
-        device.waste_bytes().into(),
+        device.waste_bytes.into(),
         device.end.requested_bytes.into(),
         end_low.into(),
         end_high.into(),
@@ -242,7 +242,7 @@ fn add_timeline(rows: &mut Rows, device: &DeviceDigest, has_times: bool) {
         let reserved = line.reserved_bytes.as_ref().and_then(|list| list.get(bin)).copied();
         let begin = |bin: usize| has_times.then_some(line.begin_seconds + bin as f64 * line.bin_seconds);
         rows.push([
-            u64::from(device.device).into(),
+            u64::from(device.ordinal).into(),
             (bin as u64).into(),
             begin(bin).into(),
             begin(bin + 1).into(),
@@ -256,7 +256,7 @@ fn add_groups(rows: &mut Rows, device: &DeviceDigest, moment: &'static str, grou
     for (place, group) in (1_u64..).zip(groups) {
         let (low, high) = confidence_interval(group.bytes, &group.error);
         rows.push([
-            u64::from(device.device).into(),
+            u64::from(device.ordinal).into(),
             moment.into(),
             place.into(),
             group.key.as_str().into(),

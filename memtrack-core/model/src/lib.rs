@@ -40,6 +40,7 @@ pub mod run_protocol;
 mod scope_path;
 pub mod snapshot;
 pub mod text;
+pub mod times;
 pub mod units;
 
 pub use devices::{DeviceProcess, MemoryInfo};

@@ -4,7 +4,6 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::pieces;
-use crate::report::text::format_time;
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_blocks::estimate::{Estimate, Sum};
 use memtrack_figures::{
@@ -12,6 +11,7 @@ use memtrack_figures::{
     text_width,
 };
 use memtrack_model::optrace::DeviceIndex;
+use memtrack_model::times::human_moment;
 use memtrack_model::units::{human_bytes, human_count, printable};
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -219,7 +219,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             Some((error, _)) => format!("{} (small blocks were sampled)", error.as_bytes(total)),
         };
         let text =
-            format!("Peak allocated: {bytes}, {} after the start; what it is made of:", format_time(after));
+            format!("Peak allocated: {bytes}, {} after the start; what it is made of:", human_moment(after));
         canvas.draw_text(&text, (MARGIN, 52), HPos::Left, LEGEND_FONT)?;
         if peak.time_ns >= self.begin_ns {
             let share = self.time.position((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);

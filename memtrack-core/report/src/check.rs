@@ -193,7 +193,7 @@ impl Measurements {
                 found.peaks.push(Measurement { device: WHOLE_PROCESS, bytes, error });
                 found.names.insert(WHOLE_PROCESS, WHOLE_PROCESS_NAME.to_owned());
             }
-            let resident = memory.space.map_or(0, |space| space.max_anonymous_bytes);
+            let resident = memory.max_anonymous_bytes.unwrap_or(0);
             found.unrecorded = (memory.unrecorded_bytes().unwrap_or(0), resident);
         }
         for id in snapshot.devices_by_ordinal() {

@@ -59,6 +59,7 @@ struct PhasesAnswer<'a> {
     peak: &'a Peak,
 }
 
+/// A phase has only some of what a ranking's row has: no stack, no owner and no age.
 #[derive(Serialize)]
 struct PhaseAnswer {
     phase: Option<String>,

@@ -32,131 +32,11 @@ impl Height {
     }
 }
 
-/// The host memory of one process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct ProcessMemory {
-    /// The peak of the heap; `None` if the recording has none.
-    pub heap: Option<Height>,
-    /// The peak of mapped memory; `None` if the recording has none.
-    pub mapped: Option<Height>,
-    /// The peak of both together, which need not be at the moment of either peak.
-    pub together: Height,
-    /// What the address space held beside them; `None` if it is unknown.
-    pub space: Option<AddressSpace>,
-}
-
-impl ProcessMemory {
-    /// Adds up the host memory of a snapshot; `None` if it has none.
-    pub fn of(snapshot: &Snapshot) -> Option<Self> {
-        let is_part = |device: &DeviceId| kind_of_part(snapshot, *device).is_some();
-        let parts = snapshot.device_ids().into_iter().filter(is_part);
-        Self::of_devices(
-            snapshot,
-            &parts.map(|device| DeviceBlocks::of(snapshot, device)).collect::<Vec<_>>(),
-        )
-    }
-
-    /// Like [`Self::of`], for the blocks of all devices.
-    pub fn of_devices(snapshot: &Snapshot, devices: &[DeviceBlocks]) -> Option<Self> {
-        let [heap, mapped] = [DeviceKind::Host, DeviceKind::Mapped]
-            .map(|kind| devices.iter().find(|blocks| kind_of_part(snapshot, blocks.device) == Some(kind)));
-        let space = snapshot.address_space;
-        let together = match (heap, mapped) {
-            (Some(heap), Some(mapped)) => peak_of_both(snapshot, heap, mapped),
-            (Some(only), None) | (None, Some(only)) => Height::of(&only.peak),
-            (None, None) => return None,
-        };
-        let height = |part: Option<&DeviceBlocks>| part.map(|part| Height::of(&part.peak));
-        Some(Self { heap: height(heap), mapped: height(mapped), together, space })
-    }
-
-    /// Formats the relation of the numbers as one line; `None` if the recording says nothing about the process as a whole.
-    pub fn to_line(&self) -> Option<String> {
-        let space = self.space?;
-        let part =
-            |name: &str, height: &Option<Height>| height.map(|height| format!("{name} {}", height.text()));
-        let parts = [part("heap", &self.heap), part("mapped memory", &self.mapped)];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        let mut line = match parts.as_slice() {
-            [only] => format!("{only} at its peak"),
-            _ => format!("{} at the peak ({}, each at its own)", self.together.text(), parts.join(", ")),
-        };
-        if space.max_resident_bytes > 0 {
-            let resident = human_bytes(space.max_resident_bytes);
-            line += &format!("; resident: {resident} at the highest reading");
-            if space.max_anonymous_bytes > 0 {
-                line += &format!(", {} of them not from files", human_bytes(space.max_anonymous_bytes));
-            }
-        }
-        let mut besides = Vec::new();
-        if space.max_reserved_bytes > 0 {
-            besides.push(format!("{} of addresses without memory", human_bytes(space.max_reserved_bytes)));
-        }
-        if space.max_file_bytes > 0 {
-            besides.push(format!("{} of mapped files", human_bytes(space.max_file_bytes)));
-        }
-        if space.max_on_demand_bytes > 0 {
-            let bytes = human_bytes(space.max_on_demand_bytes);
-            besides.push(format!("{bytes} of addresses that become memory on demand"));
-        }
-        if !besides.is_empty() {
-            line += &format!("; besides, at most {}", besides.join(", "));
-        }
-        Some(line)
-    }
-
-    /// Returns the bytes that were resident at some time and are certainly neither recorded nor pages of files; `None` if
-    /// that is unknown. Every process has some: stacks, data of libraries, free memory that allocators keep, and memtrack's.
-    pub fn unrecorded_bytes(&self) -> Option<u64> {
-        let space = self.space.filter(|_| self.together.error.high.is_finite())?;
-        Some(space.max_anonymous_bytes.saturating_sub(self.together.error.high.ceil() as u64))
-    }
-
-    /// Returns the numbers as JSON.
-    pub fn answer(&self) -> ProcessMemoryAnswer {
-        let known = |bytes: u64| (bytes > 0).then_some(bytes);
-        let space = self.space;
-        ProcessMemoryAnswer {
-            heap: self.heap,
-            mapped: self.mapped,
-            together: self.together,
-            max_resident_bytes: space.and_then(|space| known(space.max_resident_bytes)),
-            max_anonymous_bytes: space.and_then(|space| known(space.max_anonymous_bytes)),
-            reserved_address_bytes: space.map(|space| space.reserved_bytes),
-            max_reserved_address_bytes: space.map(|space| space.max_reserved_bytes),
-            mapped_file_bytes: space.map(|space| space.file_bytes),
-            max_mapped_file_bytes: space.map(|space| space.max_file_bytes),
-            on_demand_address_bytes: space.map(|space| space.on_demand_bytes),
-            max_on_demand_address_bytes: space.map(|space| space.max_on_demand_bytes),
-        }
-    }
-}
-
-/// Returns the kind of a device that is host memory of the process.
-fn kind_of_part(snapshot: &Snapshot, device: DeviceId) -> Option<DeviceKind> {
-    Some(snapshot.device_kind(device)).filter(|kind| matches!(kind, DeviceKind::Host | DeviceKind::Mapped))
-}
-
-/// Returns the peak of the heap and of mapped memory together.
-fn peak_of_both(snapshot: &Snapshot, heap: &DeviceBlocks, mapped: &DeviceBlocks) -> Height {
-    if !heap.peak.estimated && !mapped.peak.estimated {
-        let bytes = highest_recorded(snapshot, heap.lifetimes.iter().chain(&mapped.lifetimes));
-        let error = Estimate::exact(bytes as f64).with_completeness(snapshot.meta.complete);
-        return Height { bytes, error };
-    }
-    // The heap is estimated. At the moment of its peak, and at that of mapped memory, both were live.
-    let at_heaps_peak = heap.peak.error.low + mapped.live_after(heap.peak.row) as f64;
-    let low = at_heaps_peak.max(mapped.peak.error.low);
-    let error = Estimate::between(low, heap.peak.error.high + mapped.peak.error.high);
-    Height { bytes: low as u64, error }
-}
-
 /// The host memory of a process as a whole.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
-pub struct ProcessMemoryAnswer {
+pub struct ProcessMemory {
     /// The peak of the heap; null if the recording has no heap.
     pub heap: Option<Height>,
     /// The peak of the memory that the process mapped itself; null if the recording has none.
@@ -183,6 +63,105 @@ pub struct ProcessMemoryAnswer {
     pub on_demand_address_bytes: Option<u64>,
     /// The highest number of such addresses.
     pub max_on_demand_address_bytes: Option<u64>,
+}
+
+impl ProcessMemory {
+    /// Adds up the host memory of a snapshot; `None` if it has none.
+    pub fn of(snapshot: &Snapshot) -> Option<Self> {
+        let is_part = |device: &DeviceId| kind_of_part(snapshot, *device).is_some();
+        let parts = snapshot.device_ids().into_iter().filter(is_part);
+        Self::of_devices(
+            snapshot,
+            &parts.map(|device| DeviceBlocks::of(snapshot, device)).collect::<Vec<_>>(),
+        )
+    }
+
+    /// Like [`Self::of`], for the blocks of all devices.
+    pub fn of_devices(snapshot: &Snapshot, devices: &[DeviceBlocks]) -> Option<Self> {
+        let [heap, mapped] = [DeviceKind::Host, DeviceKind::Mapped]
+            .map(|kind| devices.iter().find(|blocks| kind_of_part(snapshot, blocks.device) == Some(kind)));
+        let space = snapshot.address_space;
+        let together = match (heap, mapped) {
+            (Some(heap), Some(mapped)) => peak_of_both(snapshot, heap, mapped),
+            (Some(only), None) | (None, Some(only)) => Height::of(&only.peak),
+            (None, None) => return None,
+        };
+        let height = |part: Option<&DeviceBlocks>| part.map(|part| Height::of(&part.peak));
+        let of_space = |bytes: fn(&AddressSpace) -> u64| space.as_ref().map(bytes);
+        Some(Self {
+            heap: height(heap),
+            mapped: height(mapped),
+            together,
+            // 0 stands for no reading.
+            max_resident_bytes: of_space(|space| space.max_resident_bytes).filter(|&bytes| bytes > 0),
+            max_anonymous_bytes: of_space(|space| space.max_anonymous_bytes).filter(|&bytes| bytes > 0),
+            reserved_address_bytes: of_space(|space| space.reserved_bytes),
+            max_reserved_address_bytes: of_space(|space| space.max_reserved_bytes),
+            mapped_file_bytes: of_space(|space| space.file_bytes),
+            max_mapped_file_bytes: of_space(|space| space.max_file_bytes),
+            on_demand_address_bytes: of_space(|space| space.on_demand_bytes),
+            max_on_demand_address_bytes: of_space(|space| space.max_on_demand_bytes),
+        })
+    }
+
+    /// Formats the relation of the numbers as one line; `None` if the recording says nothing about the process as a whole.
+    pub fn to_line(&self) -> Option<String> {
+        self.reserved_address_bytes?;
+        let part =
+            |name: &str, height: &Option<Height>| height.map(|height| format!("{name} {}", height.text()));
+        let parts = [part("heap", &self.heap), part("mapped memory", &self.mapped)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let mut line = match parts.as_slice() {
+            [only] => format!("{only} at its peak"),
+            _ => format!("{} at the peak ({}, each at its own)", self.together.text(), parts.join(", ")),
+        };
+        if let Some(resident) = self.max_resident_bytes {
+            line += &format!("; resident: {} at the highest reading", human_bytes(resident));
+            if let Some(anonymous) = self.max_anonymous_bytes {
+                line += &format!(", {} of them not from files", human_bytes(anonymous));
+            }
+        }
+        let besides = [
+            (self.max_reserved_address_bytes, "addresses without memory"),
+            (self.max_mapped_file_bytes, "mapped files"),
+            (self.max_on_demand_address_bytes, "addresses that become memory on demand"),
+        ];
+        let besides = besides.into_iter().filter_map(|(bytes, what)| {
+            Some(format!("{} of {what}", human_bytes(bytes.filter(|&bytes| bytes > 0)?)))
+        });
+        let besides: Vec<String> = besides.collect();
+        if !besides.is_empty() {
+            line += &format!("; besides, at most {}", besides.join(", "));
+        }
+        Some(line)
+    }
+
+    /// Returns the bytes that were resident at some time and are certainly neither recorded nor pages of files; `None` if
+    /// that is unknown. Every process has some: stacks, data of libraries, free memory that allocators keep, and memtrack's.
+    pub fn unrecorded_bytes(&self) -> Option<u64> {
+        self.reserved_address_bytes.filter(|_| self.together.error.high.is_finite())?;
+        let anonymous = self.max_anonymous_bytes.unwrap_or(0);
+        Some(anonymous.saturating_sub(self.together.error.high.ceil() as u64))
+    }
+}
+
+/// Returns the kind of a device that is host memory of the process.
+fn kind_of_part(snapshot: &Snapshot, device: DeviceId) -> Option<DeviceKind> {
+    Some(snapshot.device_kind(device)).filter(|kind| matches!(kind, DeviceKind::Host | DeviceKind::Mapped))
+}
+
+/// Returns the peak of the heap and of mapped memory together.
+fn peak_of_both(snapshot: &Snapshot, heap: &DeviceBlocks, mapped: &DeviceBlocks) -> Height {
+    if !heap.peak.estimated && !mapped.peak.estimated {
+        let bytes = highest_recorded(snapshot, heap.lifetimes.iter().chain(&mapped.lifetimes));
+        let error = Estimate::exact(bytes as f64).with_completeness(snapshot.meta.complete);
+        return Height { bytes, error };
+    }
+    // The heap is estimated. At the moment of its peak, and at that of mapped memory, both were live.
+    let at_heaps_peak = heap.peak.error.low + mapped.live_after(heap.peak.row) as f64;
+    let low = at_heaps_peak.max(mapped.peak.error.low);
+    let error = Estimate::between(low, heap.peak.error.high + mapped.peak.error.high);
+    Height { bytes: low as u64, error }
 }
 
 #[cfg(test)]

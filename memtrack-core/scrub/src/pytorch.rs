@@ -440,8 +440,7 @@ impl Tables<'_> {
             }
             let outwards = scopes.iter().rev().map(|scope| ScopeStep { kind: scope.kind, name: &scope.name });
             let place = ScopePosition::of(outwards);
-            let text = place.operator_name().unwrap_or_else(|| place.prefix());
-            let new_path = self.to.intern(text.trim_start_matches('.').as_bytes());
+            let new_path = self.to.intern(place.full_name().as_bytes());
             self.metadata.insert(*path, new_path);
             let steps = scopes.iter().map(|scope| {
                 let pair =

@@ -13,13 +13,17 @@ use std::sync::Arc;
 
 /// The growth of memory during one operator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Growth {
     /// The operator's full name.
     #[serde(serialize_with = "serialize_text")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub operator: Arc<str>,
-    /// Allocated memory after the operator minus allocated memory before it, in MiB; negative if the operator freed
-    /// memory.
+    /// The allocated memory after the operator minus the allocated memory before it, in MiB; in JSON in bytes, rounded.
+    /// Negative if the operator freed memory; null if the file has no number.
+    #[serde(rename = "growth_bytes", serialize_with = "serialize_bytes")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<i64>"))]
     pub growth_mib: f64,
 }
 
@@ -31,20 +35,20 @@ impl Growth {
     }
 }
 
-/// The operators with the largest growth. The `Display` text equals PyTorch's output without the final line feed. The
-/// unit `MB` in that text means MiB. The serialised form contains the same data.
+/// The operators during which memory grew most. As text, this is PyTorch's output without the final line feed, in which
+/// `MB` means MiB.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Summary {
-    /// The number of times that the allocator had to empty its cache and try again.
+    /// The number of times the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
-    /// The number of operators requested.
+    /// The maximum number of operators to list, as requested.
     pub top: usize,
-    /// The operators by growth, largest first. Operators with equal growth are in the order they ran.
+    /// The operators, largest growth first. Those with equal growth are in the order they ran.
     pub operators: Vec<Growth>,
-    /// The number of folded operators, which ran before those that were kept. Only the folded operators with the largest
+    /// The number of earlier operators, which the file does not list individually. Of these only the ones with the largest
     /// growth, at most 1,000, are ranked.
-    #[serde(skip_serializing_if = "is_zero")]
     pub folded_operators: u64,
 }
 
@@ -106,6 +110,12 @@ fn serialize_text<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok
     serializer.serialize_str(name)
 }
 
+/// Serialises MiB as bytes.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn serialize_bytes<S: Serializer>(mib: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    mib.is_finite().then(|| (mib * f64::from(1 << 20)).round() as i64).serialize(serializer)
+}
+
 /// Orders larger numbers first and NaN last; 0 and -0 are equal, as in Python.
 fn compare_descending(a: f64, b: f64) -> Ordering {
     b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
@@ -126,11 +136,6 @@ impl fmt::Display for Summary {
         }
         f.write_str(RULE)
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 #[cfg(test)]

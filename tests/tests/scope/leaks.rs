@@ -167,7 +167,7 @@ fn only_the_leaking_line_of_a_service_is_named_with_its_bytes() {
         "{}",
         text_of(&report)
     );
-    let first = report.answer()[0].clone();
+    let first = report.answer[0].clone();
     assert!(first.contains("leak") && first.contains("leaks.rs:"), "{first}");
     assert!(
         matches!(&report.cut, CutBy::Intervals { name, count: 1500 } if name == "request"),
@@ -183,7 +183,7 @@ fn nothing_is_named_in_the_fixed_service() {
     for options in [LeakOptions::new(), LeakOptions::new().by(memtrack_core::By::Stack)] {
         let report = recording.leaks(&options).unwrap();
         assert!(report.is_clean(), "{}", text_of(&report));
-        assert!(report.answer()[0].starts_with("nothing leaks"), "{}", text_of(&report));
+        assert!(report.answer[0].starts_with("nothing leaks"), "{}", text_of(&report));
     }
 }
 
@@ -192,7 +192,7 @@ fn a_recording_that_is_too_short_is_not_clean() {
     alone!();
     let (recording, _) = recorded(&Options::new().exact(), true, 4);
     let report = recording.leaks(&LeakOptions::new().per("request")).unwrap();
-    assert!(!report.is_leaking() && !report.is_clean(), "{}", text_of(&report));
+    assert!(!report.leaking && !report.is_clean(), "{}", text_of(&report));
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn the_leak_of_a_sampled_service_is_within_the_error() {
         let report = recording.leaks(&LeakOptions::new()).unwrap();
         // On a busy machine, the budget leaves only a few dozen samples, which are too few for ten periods.
         let sampling = recording.snapshot().sampling.as_ref();
-        if leaks && !report.is_leaking() && sampling.is_some_and(|of| of.widest_interval_bytes > 256 << 10) {
+        if leaks && !report.leaking && sampling.is_some_and(|of| of.widest_interval_bytes > 256 << 10) {
             continue;
         }
-        assert_eq!(report.is_leaking(), leaks, "{}", text_of(&report));
+        assert_eq!(report.leaking, leaks, "{}", text_of(&report));
         if leaks {
             assert_sessions(&host(&report)[0], sessions);
         }

@@ -50,9 +50,7 @@ fn parse_device_id(text: &str) -> Option<DeviceId> {
 /// Formats the scope, followed by the program's frames, one per line.
 fn format_allocated(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
-    let scope = place.operator_name().unwrap_or_else(|| place.prefix());
-    // The name of an operator outside all modules starts with a dot, because its module's name is empty.
-    let scope = scope.trim_start_matches('.');
+    let scope = place.full_name();
     let mut lines: Vec<String> = Vec::new();
     if !scope.is_empty() {
         lines.push(format!("in {scope}"));

@@ -18,7 +18,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
 use memtrack_report::ranks::heat::{HeatMap, MAX_COLUMNS, MAX_ROWS, RankHistory};
-use memtrack_report::ranks::{RankNumbers, Ranks, RanksMemory};
+use memtrack_report::ranks::{RankNumbers, Ranks, RanksMemory, Unread};
 use std::collections::HashSet;
 
 const STYLE: &str = include_str!("page.css");
@@ -144,11 +144,11 @@ impl Page<'_> {
         let mut sentences = self.ranks.verdict(memory).into_iter();
         let mut answer = sentences.next().unwrap_or_default();
         let first = memory.outliers.first();
-        let of_first = first.and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.rank));
+        let of_first = first.and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.place));
         if let Some(since) = of_first.and_then(|history| self.format_since(history, heat)) {
             answer = format!("{answer} {since}");
         }
-        let others = heat.histories.iter().filter(|one| first.is_none_or(|odd| odd.rank != one.rank));
+        let others = heat.histories.iter().filter(|one| first.is_none_or(|odd| odd.place != one.rank));
         let others = others.take(MAX_SINCE_SENTENCES).filter_map(|history| self.format_since(history, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
         let more: Vec<String> = sentences.chain(others).chain(steps).collect();
@@ -189,8 +189,8 @@ impl Page<'_> {
                 section {
                     h2 { "Not read: " (counted(unread.len() as u64, "file")) }
                     ul.unread {
-                        @for (file, why) in unread.iter().take(MAX_UNREADABLE) {
-                            li { code { (line(file, MAX_NAME_BYTES)) } ": " (text(why, MAX_SENTENCE_BYTES)) }
+                        @for Unread { path, why } in unread.iter().take(MAX_UNREADABLE) {
+                            li { code { (line(path, MAX_NAME_BYTES)) } ": " (text(why, MAX_SENTENCE_BYTES)) }
                         }
                         @if unread.len() > MAX_UNREADABLE {
                             li { "… " (human_count((unread.len() - MAX_UNREADABLE) as u64)) " more" }
@@ -205,7 +205,7 @@ impl Page<'_> {
     /// shortened.
     fn short_name(&self, rank: usize) -> String {
         let digest = &self.ranks.ranks[rank];
-        match digest.name.rank {
+        match digest.rank {
             Some(number) => number.to_string(),
             None => {
                 let name = digest.file.rsplit(['/', '\\']).next().unwrap_or(&digest.file);

@@ -32,7 +32,7 @@ pub(super) fn explanation(ranks: &Ranks, outlier: &Outlier, is_open: bool) -> Ma
                 tbody {
                     @for difference in outlier.why.iter().take(MAX_GROUPS) {
                         tr {
-                            td.number { (signed_bytes(difference.by())) }
+                            td.number { (signed_bytes(difference.by)) }
                             th scope="row" { code { (line(&difference.name, MAX_SENTENCE_BYTES)) } }
                             td { (difference.about()) }
                         }
@@ -49,7 +49,7 @@ pub(super) fn table(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
     let (ranks, memory) = (page.ranks, &page.ranks.memories[number]);
     let numbers = &page.tables[number];
     let has_odd = !memory.outliers.is_empty();
-    let odd_in = |rank| memory.outliers.iter().filter(|one| one.rank == rank).collect::<Vec<&Outlier>>();
+    let odd_in = |rank| memory.outliers.iter().filter(|one| one.place == rank).collect::<Vec<&Outlier>>();
     html! {
         div.table {
             table.ranks {
@@ -92,7 +92,7 @@ pub(super) fn table(page: &Page<'_>, number: usize, heat: &HeatMap) -> Markup {
 /// Returns the measures in which a rank is an outlier, and when it became one.
 fn outlier_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> Markup {
     let measures: Vec<String> =
-        odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
+        odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by))).collect();
     let history = heat.histories.iter().find(|history| history.rank == rank);
     let words = history.and_then(|history| history.description(&heat.columns));
     let words = words.map_or(String::new(), |words| format!("; {words}"));

@@ -1,7 +1,7 @@
 use super::*;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{Clock, Snapshot};
-use memtrack_report::ranks::{DigestOptions, RankDigest};
+use memtrack_report::ranks::{DigestOptions, RankDigest, Unread};
 use memtrack_report::top::By;
 use memtrack_symbols::Symbolizer;
 use quick_xml::Reader;
@@ -176,10 +176,11 @@ fn names_are_never_markup() {
     digests[1].devices[0].at_peak.iter_mut().for_each(|group| group.name = HOSTILE.into());
     digests[1].devices[0].at_peak.iter_mut().for_each(|group| group.key = HOSTILE.into());
     for digest in &mut digests {
-        digest.name.job = Some(HOSTILE.into());
+        digest.job = Some(HOSTILE.into());
         digest.step_name = Some(HOSTILE.into());
     }
-    let ranks = Ranks::of(digests, By::Line, vec![(HOSTILE.into(), HOSTILE.into())]).unwrap();
+    let ranks =
+        Ranks::of(digests, By::Line, vec![Unread { path: HOSTILE.into(), why: HOSTILE.into() }]).unwrap();
     assert!(ranks.has_outliers());
     let page = html(&ranks, &[Some(HOSTILE.into()), None, None, None]);
     // One of them ends the page's script and the other the data of its only map, so no name has added any.
@@ -200,7 +201,7 @@ fn page_size_is_bounded_for_any_number_of_ranks() {
     let mut many = |count: u64, columns: usize| {
         let rank = |number: u64| {
             let mut digest = one.clone();
-            (digest.name.rank, digest.file) = (Some(number), format!("/scratch/job/run/rank{number}.pickle"));
+            (digest.rank, digest.file) = (Some(number), format!("/scratch/job/run/rank{number}.pickle"));
             digest.step_name = None;
             digest.devices[0].timeline.requested_bytes = (0..columns).map(|_| noise()).collect();
             digest

@@ -2,7 +2,7 @@
 
 use super::{Advice, CombinedEffect, Finding, Kind};
 use crate::category::Category;
-use crate::report::text::format_time;
+use memtrack_model::times::human_moment;
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle, wrap};
 use std::fmt::{self, Write};
 
@@ -23,7 +23,7 @@ impl Advice {
             "{}: the peak is {}, {} after the start",
             printable(&self.device.name),
             self.peak_bytes_error.as_bytes(self.peak_bytes),
-            format_time(self.peak_ns)
+            human_moment(self.peak_ns)
         )];
         lines.extend(self.format_largest(width));
         lines.push(if helps_only_together {
@@ -113,7 +113,7 @@ impl Advice {
         let until_next_use = finding
             .next_used
             .as_ref()
-            .map_or_else(String::new, |of| format!(", next {} after it", format_time(of.ns_after_the_peak)));
+            .map_or_else(String::new, |of| format!(", next {} after it", human_moment(of.ns_after_the_peak)));
         match category {
             Category::OptimizerState => format!(
                 "{} at the peak and used only by the optimizer{until_next_use}: keep it in {target} between steps{}",
@@ -168,7 +168,7 @@ fn format_finding(number: usize, finding: &Finding, width: Option<usize>) -> Str
 fn format_early(finding: &Finding) -> String {
     let obtained = finding.obtained_ns_before_the_peak.map_or_else(
         || "were there before the trace".to_owned(),
-        |ns| format!("were obtained {} before the peak", format_time(ns)),
+        |ns| format!("were obtained {} before the peak", human_moment(ns)),
     );
     let used = format_next_use(finding, "by");
     format!("{} {obtained} and are first used{used}: obtain them right before that", format_subject(finding))
@@ -179,7 +179,7 @@ fn format_late(finding: &Finding) -> String {
         .unwrap_or_else(|| "were never used after they were made".to_owned());
     let freed = finding.freed_ns_after_the_peak.map_or_else(
         || "and are still there at the end of the trace".to_owned(),
-        |ns| format!("and freed {} after the peak", format_time(ns)),
+        |ns| format!("and freed {} after the peak", human_moment(ns)),
     );
     format!("{} {used} {freed}: drop them right after their last use", format_subject(finding))
 }
@@ -207,7 +207,7 @@ fn format_recomputation(finding: &Finding) -> String {
     };
     format!(
         "{keeps} forward operators take {}{rate}: recompute them in the backward pass (torch.utils.checkpoint)",
-        format_time(took)
+        human_moment(took)
     )
 }
 
@@ -241,14 +241,14 @@ fn format_counted_subject(finding: &Finding, many: &str, one: &str) -> String {
 fn format_last_use(finding: &Finding, words: &str) -> Option<String> {
     let of = finding.last_used.as_ref()?;
     let operator = format_operator(&of.operator, of.module.as_deref());
-    Some(format!("{words} {operator} ({} before the peak)", format_time(of.ns_before_the_peak)))
+    Some(format!("{words} {operator} ({} before the peak)", human_moment(of.ns_before_the_peak)))
 }
 
 /// Formats the next use after the peak, if there is one, after a space and a word.
 fn format_next_use(finding: &Finding, word: &str) -> String {
     finding.next_used.as_ref().map_or_else(String::new, |of| {
         let operator = format_operator(&of.operator, of.module.as_deref());
-        format!(" {word} {operator} ({} after it)", format_time(of.ns_after_the_peak))
+        format!(" {word} {operator} ({} after it)", human_moment(of.ns_after_the_peak))
     })
 }
 

@@ -3,6 +3,7 @@
 use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup, PieceSums};
 use crate::category::Category;
 use crate::series::Bytes;
+use memtrack_model::times::human_moment;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt;
 
@@ -24,7 +25,7 @@ impl CategoryReport {
             "{}: {} over {}\n",
             printable(&self.device.name),
             counted(self.changes, "change"),
-            format_time(self.lasts_ns)
+            human_moment(self.lasts_ns)
         )];
         parts.extend(self.listed(rows).moments.iter().map(|moment| format_moment(moment, room)));
         if !self.phases.is_empty() {
@@ -42,9 +43,9 @@ impl fmt::Display for CategoryReport {
 
 fn format_moment(moment: &MomentMemory, room: usize) -> String {
     let when = match moment.moment {
-        "peak" => format!("At the peak, {} after the start", format_time(moment.after_ns)),
+        "peak" => format!("At the peak, {} after the start", human_moment(moment.after_ns)),
         "end" => "At the end".to_owned(),
-        _ => format!("{} after the start", format_time(moment.after_ns)),
+        _ => format!("{} after the start", human_moment(moment.after_ns)),
     };
     let note = match moment.error.is_exact() {
         true => format!("{} bytes", human_count(moment.bytes)),
@@ -156,14 +157,4 @@ fn format_phases(phases: &[PhaseRow]) -> String {
     };
     let titles = ["obtained", "freed", "left at end", "highest then"];
     columns("phase", titles, "left, by category") + &phases.iter().map(row).collect::<String>()
-}
-
-/// Formats a duration using a suitable unit.
-pub(crate) fn format_time(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
-        _ => format!("{:.3} s", ns as f64 / 1e9),
-    }
 }

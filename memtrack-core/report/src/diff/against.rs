@@ -1,7 +1,7 @@
 //! Compares a file's peaks with the peaks of a base file, within a tolerance, for `memtrack check --against`.
 
 use super::json::BytesChangeAnswer;
-use super::{DeviceDiff, Diff};
+use super::{DeviceDiff, Diff, UnmatchedDevice};
 use crate::check::Verdict;
 use memtrack_blocks::change::{Amount, Change};
 use memtrack_model::answer::DeviceAnswer;
@@ -45,16 +45,16 @@ impl PeakComparison {
                 reasons: grew.format_reasons(),
             }
         };
-        let new = |(name, amount): &(String, Amount)| {
-            let bytes = Change { before: Amount::exact(0), after: *amount };
+        let new = |new: &UnmatchedDevice| {
+            let bytes = Change { before: Amount::exact(0), after: Amount::new(new.bytes, new.error) };
             Growth {
-                device_name: name.clone(),
+                device_name: new.device.name.clone(),
                 bytes,
                 verdict: judge(&bytes, tolerance),
                 reasons: "the base does not have this device".into(),
             }
         };
-        let devices = diff.devices.iter().map(grown).chain(diff.unmatched[1].iter().map(new)).collect();
+        let devices = diff.devices.iter().map(grown).chain(diff.only_after.iter().map(new)).collect();
         Self { tolerance, devices }
     }
 

@@ -18,11 +18,12 @@ mod text;
 pub use against::{AgainstAnswer, Growth, GrowthAnswer, PeakComparison};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
-pub use json::{AloneAnswer, BytesChangeAnswer, CountChangeAnswer, DiffAnswer};
+pub use json::{BytesChangeAnswer, CountChangeAnswer};
 pub use memtrack_blocks::change::{Amount, Change, Kind};
 pub use sides::{Side, SideDevice};
 
 use crate::top::StackLine;
+use memtrack_blocks::estimate::Estimate;
 use memtrack_frames::ownership::Rules;
 #[cfg(feature = "schema")]
 use memtrack_model::Frame;
@@ -87,6 +88,8 @@ impl DiffBy {
     }
 }
 
+memtrack_model::serialize_as!(DiffBy => &'static str: |by| by.name());
+
 /// The blocks in each file that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -131,6 +134,8 @@ impl DiffAt {
         }
     }
 }
+
+memtrack_model::serialize_as!(DiffAt => &'static str: |at| at.name());
 
 /// The change in one group of allocations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -203,21 +208,44 @@ pub struct DeviceDiff {
     pub within_error: usize,
 }
 
-/// The changes between two files.
-#[derive(Clone, Debug, PartialEq)]
+/// A device that is only in one of the files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct UnmatchedDevice {
+    /// The device that is missing from the other file.
+    pub device: DeviceAnswer,
+    /// The requested bytes on the device.
+    #[serde(rename = "requested_bytes")]
+    pub bytes: u64,
+    /// The margin of error of the requested bytes, or null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
+    pub error: Estimate,
+}
+
+/// The changes in memory between an earlier and a later file. Bytes are requested bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Diff {
-    /// The key by which allocations are grouped.
+    /// The key by which allocations are grouped, named as in `--by`.
     pub by: DiffBy,
-    /// The blocks that are compared.
+    /// The blocks that are compared, named as in `--at`.
     pub at: DiffAt,
-    /// The devices that are in both files.
+    /// Whether anything differs by more than the margin of error.
+    pub different: bool,
+    /// The changes, as sentences.
+    pub answer: Vec<String>,
+    /// The changes on each device that is in both files.
     pub devices: Vec<DeviceDiff>,
-    /// The names and bytes of the devices that are only in the earlier file, and of those only in the later file.
-    pub unmatched: [Vec<(String, Amount)>; 2],
+    /// The devices that are only in the earlier file.
+    pub only_before: Vec<UnmatchedDevice>,
+    /// The devices that are only in the later file.
+    pub only_after: Vec<UnmatchedDevice>,
     /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,
     /// The rules that decide which lines are in the user's code.
+    #[serde(skip)]
     rules: Rules,
 }
 
@@ -225,11 +253,5 @@ impl Diff {
     /// Compares two files that were reduced to the same kind of groups, keeping at most `limit` groups per device.
     pub fn of(before: &Side, after: &Side, limit: usize) -> Self {
         pairs::compare_sides(before, after, limit)
-    }
-
-    /// Returns whether any device has bytes or groups that differ by more than the error of the numbers.
-    pub fn is_different(&self) -> bool {
-        let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
-        self.devices.iter().any(differs) || self.unmatched.iter().any(|devices| !devices.is_empty())
     }
 }

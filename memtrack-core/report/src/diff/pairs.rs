@@ -4,7 +4,8 @@ use super::kind_of_group;
 use super::moved_lines::{FunctionLine, match_functions};
 use super::names::extract_line_numbers;
 use super::sides::{Group, GroupKey, Side, SideDevice};
-use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
+use super::text::MAX_NAMED;
+use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow, UnmatchedDevice};
 use crate::top::StackLine;
 use memtrack_blocks::change::Kind;
 use memtrack_blocks::change::{Amount, Change};
@@ -41,23 +42,29 @@ pub(super) fn compare_sides(before: &Side, after: &Side, limit: usize) -> Diff {
             rows.map(|(name, pair)| build_row([before, after], [earlier, later], name, &pair)).collect();
         devices.push(build_device(earlier, later, rows, limit));
     }
-    let unmatched = |of: &Side, other: &Side| -> Vec<(String, Amount)> {
+    let unmatched = |of: &Side, other: &Side| -> Vec<UnmatchedDevice> {
         let is_unmatched =
             |device: &&SideDevice| !other.devices.iter().any(|there| there.device.name == device.device.name);
-        of.devices
-            .iter()
-            .filter(is_unmatched)
-            .map(|device| (device.device.name.clone(), device.bytes))
-            .collect()
+        let unmatched = of.devices.iter().filter(is_unmatched).map(|SideDevice { device, bytes, .. }| {
+            UnmatchedDevice { device: device.clone(), bytes: bytes.value, error: bytes.error }
+        });
+        unmatched.collect()
     };
-    Diff {
+    let (only_before, only_after) = (unmatched(before, after), unmatched(after, before));
+    let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
+    let mut diff = Diff {
         by: after.by,
         at: after.at,
+        different: devices.iter().any(differs) || !only_before.is_empty() || !only_after.is_empty(),
+        answer: Vec::new(),
         devices,
-        unmatched: [unmatched(before, after), unmatched(after, before)],
+        only_before,
+        only_after,
         notes: comparison_notes(before, after),
         rules: after.rules.clone(),
-    }
+    };
+    diff.answer = diff.summary_sentences(MAX_NAMED);
+    diff
 }
 
 /// Returns the pairs of one device, each with the name of its groups. The name is `None` if the groups are identified by

@@ -1,6 +1,6 @@
 //! A diff as text: the summary first, then the groups that differ.
 
-use super::{DeviceDiff, Diff, DiffBy, DiffRow};
+use super::{DeviceDiff, Diff, DiffBy, DiffRow, UnmatchedDevice};
 use crate::layout::{Layout, MIN_LEGIBLE_NAME_CHARS, MIN_NAME_CHARS, new_table, shorten_function, wrap};
 use crate::top::frames::{format_frames, shown_frames};
 use comfy_table::{Cell, CellAlignment};
@@ -11,7 +11,7 @@ use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
 /// The maximum number of groups that the summary names per device.
-const MAX_NAMED: usize = 3;
+pub(super) const MAX_NAMED: usize = 3;
 /// The maximum number of characters of each name in the summary.
 const MAX_NAME_CHARS: usize = 60;
 
@@ -57,17 +57,12 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// Returns the summary: a line per device with its growth or shrinkage and the groups that caused it. The device
-    /// that changed most comes first.
-    pub fn answer(&self) -> Vec<String> {
-        self.format_answer(MAX_NAMED)
-    }
-
-    /// Returns the summary, naming at most `named` groups per device.
-    fn format_answer(&self, named: usize) -> Vec<String> {
+    /// Returns the summary: a line per device with its growth or shrinkage and at most `named` groups that caused it. The
+    /// device that changed most comes first.
+    pub(super) fn summary_sentences(&self, named: usize) -> Vec<String> {
         let mut devices: Vec<&DeviceDiff> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse(device.bytes.by().unsigned_abs()));
-        let several = self.devices.len() + self.unmatched.iter().map(Vec::len).sum::<usize>() > 1;
+        let several = self.devices.len() + self.only_before.len() + self.only_after.len() > 1;
         let mut lines: Vec<String> = devices
             .into_iter()
             .map(|device| {
@@ -75,21 +70,22 @@ impl Diff {
                 of + &device.format_sentence(self.at.noun(), named)
             })
             .collect();
-        for (devices, which) in self.unmatched.iter().zip(["earlier", "later"]) {
-            let line = |(name, amount): &(String, Amount)| {
-                let bytes = amount.error.as_bytes(amount.value);
-                format!("{name}: only in the {which} file, {} {bytes}", self.at.noun())
+        for (devices, which) in [(&self.only_before, "earlier"), (&self.only_after, "later")] {
+            let line = |UnmatchedDevice { device, bytes, error }: &UnmatchedDevice| {
+                let bytes = error.as_bytes(*bytes);
+                format!("{}: only in the {which} file, {} {bytes}", device.name, self.at.noun())
             };
             lines.extend(devices.iter().map(line));
         }
         lines
     }
 
-    /// Returns the first line of [`Self::answer`] in at most `room` characters, naming as many groups as fit.
+    /// Returns the first line of the summary in at most `room` characters, naming as many groups as fit.
     #[cfg(feature = "plot")]
     pub(super) fn format_title(&self, room: usize) -> String {
         let fits = |line: &String| line.chars().count() <= room;
-        let lines = (0..=MAX_NAMED).rev().filter_map(|named| self.format_answer(named).into_iter().next());
+        let lines =
+            (0..=MAX_NAMED).rev().filter_map(|named| self.summary_sentences(named).into_iter().next());
         let mut lines: Vec<String> = lines.collect();
         match lines.iter().position(fits) {
             Some(first) => lines.swap_remove(first),
@@ -100,7 +96,7 @@ impl Diff {
     /// Formats the report. If the layout has a width, names are shortened until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
-        let mut text = wrap(&(self.answer().join("\n") + "\n"), layout.width);
+        let mut text = wrap(&(self.answer.join("\n") + "\n"), layout.width);
         for device in self.devices.iter().filter(|device| !device.rows.is_empty()) {
             let title = format!(
                 "\n{}, {} by {}: {} of {} that differ\n\n",

@@ -1,6 +1,7 @@
 //! Formats the paragraph as text, in at most eight lines.
 
 use super::{HeldAt, Holder, Kind, OtherDevice, WhoHolds};
+use memtrack_model::times::human_time_in_words;
 use memtrack_model::units::{human_bytes, wrap};
 use std::fmt;
 
@@ -111,7 +112,7 @@ impl WhoHolds {
 
     fn format_growth(&self) -> Option<String> {
         let grown = self.grown.as_ref()?;
-        let since = format!("  since {}, {} earlier", grown.since, format_seconds(grown.seconds));
+        let since = format!("  since {}, {} earlier", grown.since, human_time_in_words(grown.seconds));
         Some(match grown.most_line.as_ref().zip(grown.most_bytes) {
             None if self.at == HeldAt::Now => format!("{since}: nothing was allocated that is still held"),
             None => format!("{since}: nothing was allocated that was held then"),
@@ -145,16 +146,6 @@ impl Holder {
         let inside = if inside.is_empty() { String::new() } else { format!(" ({})", inside.join(", ")) };
         let by = if self.kind == Kind::Line { "by " } else { "" };
         format!("{bytes} ({share}) {by}{}{inside}", self.line)
-    }
-}
-
-/// Formats a duration for human readers.
-fn format_seconds(seconds: f64) -> String {
-    match seconds {
-        s if s < 0.1 => format!("{:.1} ms", s * 1000.0),
-        s if s < 120.0 => format!("{s:.1} s"),
-        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
-        s => format!("{:.1} hours", s / 3600.0),
     }
 }
 

@@ -1,48 +1,13 @@
-//! Leaks as JSON. Bytes are requested bytes, given as integers, each with its error; absent values are null.
+//! The parts of a leak report whose JSON has another form.
 
-use super::{Age, Amount, CutBy, DeviceLeaks, Leak, LeakReport};
+use super::{Age, Amount, CutBy, Leak};
 use crate::top::{CalledPart, StackLine};
 use memtrack_blocks::estimate::Estimate;
 use memtrack_model::Frame;
 use memtrack_model::answer::NameAnswer;
 use serde::Serialize;
 
-/// The leaks, as `memtrack leaks --json` prints them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct LeaksAnswer {
-    /// The key by which allocations are grouped, as given to `--by`.
-    pub by: &'static str,
-    /// Whether any group leaks.
-    pub leaking: bool,
-    /// Whether the recording is complete. If not, the numbers are lower bounds on each group's remaining memory.
-    pub complete: bool,
-    /// The reason why leaks cannot be determined on any device; null if they can.
-    pub blind: Option<String>,
-    /// The summary as sentences, with a line for each device.
-    pub answer: Vec<String>,
-    /// How the periods were determined: by `time`, by `events` (if the file does not record all times), by the
-    /// program's own `intervals`, or by `snapshots`.
-    pub cut_by: &'static str,
-    /// The name of the program's own intervals that serve as periods; null if there are none.
-    pub interval_name: Option<String>,
-    /// The number of the program's own intervals that serve as periods; null if there are none.
-    pub intervals: Option<usize>,
-    /// The number of periods into which the recording or the series of snapshots is divided.
-    pub periods: usize,
-    /// The number of events in each period; null unless `cut_by` is `events`.
-    pub period_events: Option<usize>,
-    /// The average length of a period in seconds; null if the files have no times.
-    pub period_seconds: Option<f64>,
-    /// The leaks on each device.
-    pub devices: Vec<DeviceLeaks>,
-    /// The patterns given to `--suppress` that match no stack.
-    pub unused_suppressions: Vec<String>,
-    /// Caveats about how the files compare.
-    pub notes: Vec<String>,
-}
-
+// A leak's row is that of a ranking, of which only some numbers mean something for memory that was never freed.
 /// A group that leaks.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -82,36 +47,29 @@ struct LeakForm {
     called: Vec<CalledPart>,
 }
 
-impl LeakReport {
-    /// Returns the report as `memtrack leaks --json` prints it.
-    pub fn answer_json(&self) -> LeaksAnswer {
-        let (cut_by, interval_name, intervals) = match &self.cut {
-            CutBy::Time => ("time", None, None),
-            CutBy::Events { .. } => ("events", None, None),
-            CutBy::Intervals { name, count } => ("intervals", Some(name.clone()), Some(*count)),
-            CutBy::Snapshots => ("snapshots", None, None),
-        };
-        LeaksAnswer {
-            by: self.by.name(),
-            leaking: self.is_leaking(),
-            complete: self.complete,
-            blind: self.blind(),
-            answer: self.answer(),
-            cut_by,
-            interval_name,
-            intervals,
-            periods: self.periods,
-            period_events: match self.cut {
-                CutBy::Events { each } => Some(each),
-                _ => None,
-            },
-            period_seconds: self.period_seconds,
-            devices: self.devices.clone(),
-            unused_suppressions: self.unused_suppressions.clone(),
-            notes: self.notes.clone(),
-        }
-    }
+// Each value has a key of its own, which is always present.
+/// How the periods of a report were determined.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct CutForm {
+    /// How the periods were determined: by `time`, by `events` (if the file does not record all times), by the
+    /// program's own `intervals`, or by `snapshots`.
+    cut_by: &'static str,
+    /// The name of the program's own intervals that serve as periods; null if there are none.
+    interval_name: Option<String>,
+    /// The number of the program's own intervals that serve as periods; null if there are none.
+    intervals: Option<usize>,
 }
+
+memtrack_model::serialize_as!(CutBy => CutForm: |cut| {
+    let (cut_by, interval_name, intervals) = match cut {
+        CutBy::Time => ("time", None, None),
+        CutBy::Events => ("events", None, None),
+        CutBy::Intervals { name, count } => ("intervals", Some(name.clone()), Some(*count)),
+        CutBy::Snapshots => ("snapshots", None, None),
+    };
+    CutForm { cut_by, interval_name, intervals }
+});
 
 memtrack_model::serialize_as!(Leak => LeakForm: LeakForm::of);
 

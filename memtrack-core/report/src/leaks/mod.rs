@@ -20,7 +20,6 @@ mod text;
 
 pub use ages::Age;
 pub use generations::{Generation, Generations, Share};
-pub use json::LeaksAnswer;
 pub use periods::{CutBy, NoSuchInterval};
 pub use series::{NotASeries, ReducedSnapshot};
 pub use suppress::Suppressions;
@@ -263,34 +262,48 @@ pub struct DeviceLeaks {
     pub generations: Option<Generations>,
 }
 
-/// The leaks of a recording or a series of snapshots.
-#[derive(Clone, Debug, PartialEq)]
+/// The leaks, as `memtrack leaks --json` prints them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeakReport {
-    /// The key by which allocations are grouped.
+    /// The key by which allocations are grouped, as given to `--by`.
     pub by: By,
-    /// Whether groups without a line in the user's code are stacks.
-    pub split_foreign_by_stack: bool,
-    /// How the periods were determined.
-    pub cut: CutBy,
+    /// Whether any group leaks.
+    pub leaking: bool,
     /// Whether the recording is complete. If not, the numbers are lower bounds on each group's remaining memory.
     pub complete: bool,
-    /// The number of periods.
+    /// The reason why leaks cannot be determined on any device; null if they can.
+    pub blind: Option<String>,
+    /// The summary as sentences, with a line for each device.
+    pub answer: Vec<String>,
+    /// How the periods were determined.
+    #[serde(flatten)]
+    pub cut: CutBy,
+    /// The number of periods into which the recording or the series of snapshots is divided.
     pub periods: usize,
-    /// The average length of a period in seconds; `None` if the files have no times.
+    /// The number of events in each period; null unless `cut_by` is `events`.
+    pub period_events: Option<usize>,
+    /// The average length of a period in seconds; null if the files have no times.
     pub period_seconds: Option<f64>,
     /// The leaks on each device.
     pub devices: Vec<DeviceLeaks>,
+    /// The patterns given to `--suppress` that match no stack.
+    pub unused_suppressions: Vec<String>,
     /// Caveats about how the files compare.
     pub notes: Vec<String>,
-    /// Patterns in [`LeakOptions::suppressions`] that match no stack in the files.
-    pub unused_suppressions: Vec<String>,
+    /// Whether groups without a line in the user's code are stacks.
+    #[serde(skip)]
+    pub split_foreign_by_stack: bool,
 }
 
 impl LeakReport {
-    /// Returns whether any group leaks.
-    pub fn is_leaking(&self) -> bool {
-        self.devices.iter().any(|device| device.leaks_in_all > 0)
+    /// Returns the report with its verdict and its summary, which follow from the leaks on each device.
+    fn summed_up(mut self) -> Self {
+        self.leaking = self.devices.iter().any(|device| device.leaks_in_all > 0);
+        self.blind = self.blind_reason();
+        self.answer = self.summary_sentences();
+        self
     }
 
     /// Returns whether any group grew like a leak and was freed only at the end, which also happens in programs that
@@ -300,14 +313,14 @@ impl LeakReport {
     }
 
     /// Returns whether no group leaks even though leaks could be determined on at least one device. This is the
-    /// condition that tests should check, because [`Self::is_leaking`] is also false for recordings that are too short
-    /// to determine leaks.
+    /// condition that tests should check, because [`Self::leaking`] is also false for recordings that are too short to
+    /// determine leaks.
     pub fn is_clean(&self) -> bool {
-        !self.is_leaking() && self.devices.iter().any(|device| device.blind.is_none())
+        !self.leaking && self.devices.iter().any(|device| device.blind.is_none())
     }
 
     /// Returns the reason why leaks cannot be determined on any device; `None` if they can be determined on at least one.
-    pub fn blind(&self) -> Option<String> {
+    fn blind_reason(&self) -> Option<String> {
         let mut devices = self.devices.iter().map(|device| (&device.device.name, &device.blind));
         if devices.clone().any(|(_, blind)| blind.is_none()) {
             return None;

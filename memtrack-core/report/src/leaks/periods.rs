@@ -24,10 +24,7 @@ pub enum CutBy {
     /// By equal spans of time.
     Time,
     /// By equal numbers of events, because the file does not record the times of all of them.
-    Events {
-        /// The number of events in each period, rounded down.
-        each: usize,
-    },
+    Events,
     /// By the program's own intervals, which lie between its marks, its entries into scopes, or a profiler's
     /// annotations.
     Intervals {
@@ -66,6 +63,8 @@ impl std::error::Error for NoSuchInterval {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Periods {
     pub(super) by: CutBy,
+    /// The number of events in each period, rounded down, if they are cut by events.
+    pub(super) events: Option<usize>,
     /// The ticks at which the periods end; the last period ends with the recording.
     pub(super) ends: Vec<u64>,
     /// The moments between the program's own intervals; empty if the periods are not based on them.
@@ -117,10 +116,11 @@ pub(super) fn cut(
     let Some((name, marks)) = found else {
         if !moments.are_times {
             let ends = cut_by_events(&ticks, most);
-            let by = CutBy::Events { each: ticks.len() / ends.len().max(1) };
-            return Ok(Periods { by, ends, marks: Vec::new() });
+            let events = Some(ticks.len() / ends.len().max(1));
+            return Ok(Periods { by: CutBy::Events, events, ends, marks: Vec::new() });
         }
-        return Ok(Periods { by: CutBy::Time, ends: cut_by_time(&ticks, most), marks: Vec::new() });
+        let ends = cut_by_time(&ticks, most);
+        return Ok(Periods { by: CutBy::Time, events: None, ends, marks: Vec::new() });
     };
     let count = most.min(marks.len());
     let mut ends: Vec<u64> =
@@ -128,7 +128,7 @@ pub(super) fn cut(
     if let Some(end) = ends.last_mut() {
         *end = last.max(*end);
     }
-    Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, ends, marks })
+    Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, events: None, ends, marks })
 }
 
 /// Returns the ends of `count` equal parts of the time, not counting gaps between events that are longer than a period.

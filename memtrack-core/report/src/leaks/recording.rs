@@ -6,7 +6,7 @@ use super::generations::{Generations, Survivors};
 use super::passes::no_step_has_ended;
 use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
 use super::suppress::Search;
-use super::text::{format_duration, format_not_judged};
+use super::text::format_not_judged;
 use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LeakOptions, LeakReport, MIN_PERIODS, MIN_SECONDS};
 use crate::top::TopOptions;
 use crate::top::rows::{KnownTotals, Sorter};
@@ -17,6 +17,7 @@ use memtrack_blocks::peak::Peak;
 use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::{Clock, Snapshot};
+use memtrack_model::times::human_period;
 use memtrack_model::units::counted;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -74,17 +75,22 @@ pub(super) fn find_leaks(
         }
     }
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
-    Ok(LeakReport {
+    let report = LeakReport {
         by: options.by,
+        leaking: false,
+        blind: None,
+        answer: Vec::new(),
         split_foreign_by_stack: options.split_foreign_by_stack,
         unused_suppressions: unused.map(|(number, _)| options.suppressions.glob(number).to_owned()).collect(),
         periods: periods.ends.len(),
         cut: periods.by,
+        period_events: periods.events,
         complete,
         period_seconds,
         devices,
         notes,
-    })
+    };
+    Ok(report.summed_up())
 }
 
 /// The length of a tick, for converting ticks to seconds.
@@ -155,7 +161,7 @@ fn undetermined_reason(
         );
     }
     let count = periods.ends.len();
-    if let CutBy::Events { each } = periods.by {
+    if let Some(each) = periods.events {
         return (each < MIN_EVENTS_WITHOUT_TIMES).then(|| {
             format!(
                 "it is too short, with {} and no times, to distinguish growth from a program's start: \
@@ -169,11 +175,11 @@ fn undetermined_reason(
     let seconds = period_seconds * count as f64;
     let is_short = seconds < MIN_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
     (periods.by == CutBy::Time && is_short).then(|| {
-        let (long, least) = (format_duration(seconds), MIN_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
+        let (long, least) = (human_period(seconds), MIN_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
         format!(
             "it is too short, {long}, to distinguish growth from a program's start: record at least {}, \
              mark the program's steps, or give several snapshots",
-            format_duration(least)
+            human_period(least)
         )
     })
 }

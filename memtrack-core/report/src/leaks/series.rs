@@ -319,17 +319,22 @@ pub(super) fn find_leaks(
     }
     let unused =
         (0..options.suppressions.len()).filter(|&number| !snaps.iter().any(|snap| snap.used[number]));
-    Ok(LeakReport {
+    let report = LeakReport {
         by: options.by,
+        leaking: false,
+        blind: None,
+        answer: Vec::new(),
         split_foreign_by_stack: options.split_foreign_by_stack,
         cut: CutBy::Snapshots,
+        period_events: None,
         complete: true,
         periods: snaps.len() - 1,
         period_seconds: seconds,
         unused_suppressions: unused.map(|number| options.suppressions.glob(number).to_owned()).collect(),
         devices: names.iter().map(|(_, name)| find_device_leaks(&snaps, name, options)).collect(),
         notes,
-    })
+    };
+    Ok(report.summed_up())
 }
 
 /// A block, and the range of successive snapshots that contain it so far.

@@ -5,6 +5,7 @@ use crate::layout::{Layout, MIN_NAME_CHARS, shorten_function};
 use crate::top::frames::format_frames;
 use crate::top::{By, TopRow};
 use memtrack_blocks::estimate::Estimate;
+use memtrack_model::times::human_period;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
@@ -23,7 +24,7 @@ impl fmt::Display for LeakReport {
 
 impl LeakReport {
     /// Returns the summary, with a line for each device, starting with the device that leaks most.
-    pub fn answer(&self) -> Vec<String> {
+    pub(super) fn summary_sentences(&self) -> Vec<String> {
         let mut devices: Vec<&DeviceLeaks> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
         let several = devices.len() > 1;
@@ -117,13 +118,13 @@ impl LeakReport {
 
     /// Describes the periods, as in `10 periods of 1.20 s`.
     fn format_periods(&self) -> String {
-        let long = self.period_seconds.map(format_duration);
+        let long = self.period_seconds.map(human_period);
         match (&self.cut, long) {
             (CutBy::Time, Some(long)) => format!("{} of {long}", counted(self.periods as u64, "period")),
             (CutBy::Time, None) => counted(self.periods as u64, "period"),
-            (CutBy::Events { each }, _) => {
+            (CutBy::Events, _) => {
                 let periods = counted(self.periods as u64, "period");
-                format!("{periods} of {}", counted(*each as u64, "event"))
+                format!("{periods} of {}", counted(self.period_events.unwrap_or(0) as u64, "event"))
             }
             (CutBy::Intervals { name, count }, _) => {
                 let each = *count as f64 / self.periods.max(1) as f64;
@@ -144,7 +145,7 @@ impl LeakReport {
     /// Formats the report. If the layout has a width, names are shortened to fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
-        let mut text = self.answer().join("\n") + "\n";
+        let mut text = self.answer.join("\n") + "\n";
         let several = self.devices.len() > 1;
         for device in &self.devices {
             let of = if several { format!("{}: ", device.device.name) } else { String::new() };
@@ -196,7 +197,7 @@ impl DeviceLeaks {
                 if late.freed.bytes == 1 { "was" } else { "were" },
                 late.last_seconds.map_or_else(
                     || "with the last events".to_owned(),
-                    |seconds| format!("in the last {}", format_duration(seconds))
+                    |seconds| format!("in the last {}", human_period(seconds))
                 )
             )
         });
@@ -417,7 +418,7 @@ fn format_age(age: &Age) -> String {
     let usual = format!(
         "99 % of its {} that were freed lived less than {}",
         counted(age.freed, "block"),
-        format_duration(age.usual_seconds)
+        human_period(age.usual_seconds)
     );
     match age.far_older {
         0 => usual,
@@ -426,18 +427,6 @@ fn format_age(age: &Age) -> String {
             human_count(blocks),
             human_bytes(age.far_older_bytes)
         ),
-    }
-}
-
-/// Formats a time in a suitable unit, from ns to h.
-pub(super) fn format_duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
-        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s if s < 120.0 => format!("{s:.2} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
     }
 }
 
@@ -488,11 +477,5 @@ mod tests {
         assert_eq!(shorten_line("modeling.py:1234 forward", 20), "modeling.py:1234");
         assert_eq!(shorten_line("modeling.py:1234 forward", 12), "mod….py:1234");
         assert_eq!(format_shares(&[], 0, 80), "");
-    }
-
-    #[test]
-    fn times_have_suitable_units() {
-        let shown: Vec<String> = [3e-9, 2.5e-6, 0.0123, 1.5, 600.0, 9000.0].map(format_duration).into();
-        assert_eq!(shown, ["3 ns", "2.5 µs", "12.3 ms", "1.50 s", "10 min", "2.5 h"]);
     }
 }

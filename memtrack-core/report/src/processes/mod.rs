@@ -6,69 +6,128 @@ mod text;
 use memtrack_blocks::estimate::Estimate;
 use memtrack_blocks::lifetimes::lifetimes;
 use memtrack_blocks::peak::Peak;
-use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Clock, ProcessEnd, ProcessRow, Snapshot, main_process};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// The relative error above which an estimate would be shown as an upper bound.
 const MAX_ERROR: f64 = memtrack_blocks::estimate::MAX_RELATIVE_ERROR;
 
-/// The memory of the processes of a run.
-#[derive(Clone, Debug)]
+/// The processes of a run, with their memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Processes {
-    /// The processes, each before those that it started.
-    pub processes: Vec<Process>,
-    /// The memory of all processes together, on each device.
-    pub together: Vec<DeviceMemory>,
-    /// The seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
-    pub seconds: f64,
     /// Whether the recording is complete: the run was ended, and all of its processes are in the file.
     pub complete: bool,
-    /// The number of processes that are not recorded.
+    /// The number of the run's processes that were not recorded.
     pub unrecorded: u64,
+    /// The time in seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
+    pub seconds: f64,
+    /// The memory of all processes together on each device. Memory of a process that has ended no longer counts.
+    pub together: Vec<DeviceMemory>,
+    /// The processes, each before those that it started. A process that executed several programs has a row for each of them.
+    pub processes: Vec<Process>,
 }
 
-/// The memory of a process. A process that executed several programs has an entry for each program.
-#[derive(Clone, Debug)]
+/// A process of the run, with its memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Process {
-    /// The process's row in the file's table of processes.
-    pub row: ProcessRow,
-    /// Whether reports are about this process unless another one is chosen.
-    pub is_main: bool,
-    /// The row number of the process that started this one; `None` if that process was not recorded.
+    /// The process id.
+    #[serde(rename = "process")]
+    pub pid: u32,
+    /// The process id of the parent at the time when the process began.
+    #[serde(rename = "parent")]
+    pub parent_pid: u32,
+    /// The number of this row. Rows are numbered in the order in which the processes began to allocate.
+    pub number: u32,
+    /// The number of the row of the process that started this one; `None` if that process was not recorded.
+    #[serde(skip)]
     pub parent: Option<u32>,
-    /// The seconds from the beginning of the run to the beginning of the process.
-    pub begun_seconds: f64,
-    /// The number of seconds for which the process was observed to run.
-    pub seconds: f64,
-    /// The memory on each device.
-    pub devices: Vec<DeviceMemory>,
-    /// Whether the process's events are in parts of the recording that were removed or lost.
+    /// The path of the process's program.
+    pub program: String,
+    /// The name of the program: the last part of its path.
+    #[serde(skip)]
+    pub name: String,
+    /// The command line of the process, cut at 1 KiB; empty if it is not known.
+    pub command_line: Vec<String>,
+    /// The command line without the folders of its program.
+    #[serde(skip)]
+    pub short_command_line: String,
+    /// Whether the process is a fork that has not executed a program of its own.
+    #[serde(rename = "forked")]
+    pub is_forked: bool,
+    /// Whether reports are about this process unless another one is chosen.
+    #[serde(rename = "main")]
+    pub is_main: bool,
+    /// Whether the memory of the process is unknown because its events are in parts of the recording that were removed
+    /// (`--max-bytes`) or lost.
+    #[serde(rename = "removed")]
     pub is_removed: bool,
+    /// How the process ended.
+    #[serde(flatten, serialize_with = "serialize_end")]
+    #[cfg_attr(feature = "schema", schemars(with = "EndForm"))]
+    pub end: ProcessEnd,
+    /// The time in seconds from the beginning of the run to the beginning of the process.
+    pub begun_seconds: f64,
+    /// The time in seconds for which the process ran, as far as is known.
+    pub seconds: f64,
+    /// The process's peak as a share of the peak of all processes together, from 0 to 1, on the device where this share is
+    /// largest.
+    pub share: f64,
+    /// The memory of the process on each device.
+    pub devices: Vec<DeviceMemory>,
 }
 
-/// The memory of one process, or of all processes together, on a device.
-#[derive(Clone, Debug)]
+/// How a process ended: in JSON, an exit code and a signal have keys of their own, which are always present.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct EndForm {
+    /// How the process ended: `running` (when the recording was read or cut off), `exit`, `signal`, `exec` (it executed another
+    /// program), or `unknown`.
+    end: &'static str,
+    /// The exit code of the process; null unless `end` is `exit`.
+    exit_code: Option<i32>,
+    /// The number of the signal that ended the process; null unless `end` is `signal`.
+    signal: Option<i32>,
+}
+
+fn serialize_end<S: Serializer>(end: &ProcessEnd, to: S) -> Result<S::Ok, S::Error> {
+    let (end, exit_code, signal) = match *end {
+        ProcessEnd::Running => ("running", None, None),
+        ProcessEnd::Ended => ("unknown", None, None),
+        ProcessEnd::Code(code) => ("exit", Some(code), None),
+        ProcessEnd::Signal(signal) => ("signal", None, Some(signal)),
+        ProcessEnd::Replaced => ("exec", None, None),
+    };
+    EndForm { end, exit_code, signal }.serialize(to)
+}
+
+/// The memory of one process, or of all processes together, on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceMemory {
     /// The device.
-    pub device: DeviceId,
-    /// The device's number in reports.
-    pub ordinal: u16,
-    /// The device's name: `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub name: String,
-    /// The largest number of bytes that were live at once.
+    pub device: DeviceAnswer,
+    /// The device's id in the recording.
+    #[serde(skip)]
+    pub id: DeviceId,
+    /// The peak: the largest number of bytes that were live at once.
     pub peak_bytes: u64,
-    /// The error of the peak.
+    /// The margin of error of the peak; null if it is exact.
+    #[serde(rename = "peak_bytes_error")]
     pub peak_error: Estimate,
-    /// The seconds from the beginning of the run to the peak, if it is known.
+    /// The time in seconds from the beginning of the run to the peak; null if it is not known.
     pub peak_seconds: Option<f64>,
-    /// The bytes of all allocations, and their number; `None` if the recorder's counts are missing.
-    pub allocated: Option<(u64, u64)>,
+    /// The total bytes of all allocations, as counted by the recorder; null if its counts are missing.
+    pub allocated_bytes: Option<u64>,
+    /// The number of all allocations, as counted by the recorder; null if its counts are missing.
+    pub allocations: Option<u64>,
 }
 
 impl Processes {
@@ -98,13 +157,22 @@ impl Processes {
             ended = ended.max(last);
             let seconds = |ticks: u64| seconds_between(&clock, begun, ticks);
             let process = Process {
-                is_main: Some(row.number) == main,
+                pid: row.pid,
+                parent_pid: row.parent,
+                number: row.number,
                 parent: parent_of(&rows, row).map(|parent| parent.number),
+                program: row.program.clone(),
+                name: row.name().to_owned(),
+                command_line: row.arguments.clone(),
+                short_command_line: row.short_command_line(),
+                is_forked: row.is_forked,
+                is_main: Some(row.number) == main,
+                is_removed: removed.contains(&row.number),
+                end: row.end,
                 begun_seconds: seconds(row.begun_ticks),
                 seconds: (seconds(last) - seconds(row.begun_ticks)).max(0.0),
+                share: 0.0,
                 devices: memory_of(snapshot, &clock, begun),
-                is_removed: removed.contains(&row.number),
-                row: row.clone(),
             };
             all.insert(row.number, process);
         }
@@ -121,7 +189,7 @@ impl Processes {
                 *error = Estimate::between(earlier.peak_error.low, error.high);
             }
             // The peaks of the single processes narrow the estimate for all of them.
-            if let Some(&(least, most)) = limits.get(&device.device) {
+            if let Some(&(least, most)) = limits.get(&device.id) {
                 *error = error.at_most(most).at_least(least);
             }
             if error.relative_error() > MAX_ERROR && error.low > 0.0 {
@@ -134,151 +202,20 @@ impl Processes {
         }
         let seconds = seconds_between(&clock, begun, ended);
         let order = tree_order(&rows);
+        all.values_mut().for_each(|process| process.share = share_of_peak(process, &together));
         let processes = order.into_iter().filter_map(|number| all.remove(&number)).collect();
-        Self { processes, together, seconds, complete, unrecorded }
-    }
-
-    /// Returns the peak of a process as a share of the peak of all processes, from 0 to 1, on the device where that share is
-    /// largest.
-    pub fn share(&self, process: &Process) -> f64 {
-        let of_device = |device: &DeviceMemory| {
-            let all = self.together.iter().find(|all| all.device == device.device)?;
-            (all.peak_bytes > 0).then(|| device.peak_bytes as f64 / all.peak_bytes as f64)
-        };
-        process.devices.iter().filter_map(of_device).fold(0.0, f64::max)
-    }
-
-    /// Returns the report for JSON.
-    pub fn answer(&self) -> ProcessesAnswer {
-        let process = |process: &Process| {
-            let row = &process.row;
-            let (exit_code, signal) = match row.end {
-                ProcessEnd::Code(code) => (Some(code), None),
-                ProcessEnd::Signal(signal) => (None, Some(signal)),
-                _ => (None, None),
-            };
-            ProcessAnswer {
-                process: row.pid,
-                parent: row.parent,
-                number: row.number,
-                program: row.program.clone(),
-                command_line: row.arguments.clone(),
-                forked: row.is_forked,
-                main: process.is_main,
-                removed: process.is_removed,
-                end: end_name(row.end),
-                exit_code,
-                signal,
-                begun_seconds: process.begun_seconds,
-                seconds: process.seconds,
-                share: self.share(process),
-                devices: process.devices.iter().map(DeviceMemory::answer).collect(),
-            }
-        };
-        ProcessesAnswer {
-            complete: self.complete,
-            unrecorded: self.unrecorded,
-            seconds: self.seconds,
-            together: self.together.iter().map(DeviceMemory::answer).collect(),
-            processes: self.processes.iter().map(process).collect(),
-        }
+        Self { complete, unrecorded, seconds, together, processes }
     }
 }
 
-impl DeviceMemory {
-    fn answer(&self) -> DeviceMemoryAnswer {
-        DeviceMemoryAnswer {
-            device: DeviceAnswer::new(self.ordinal, &self.name, self.device.kind()),
-            peak_bytes: self.peak_bytes,
-            peak_bytes_error: self.peak_error.answer(),
-            peak_seconds: self.peak_seconds,
-            allocated_bytes: self.allocated.map(|(bytes, _)| bytes),
-            allocations: self.allocated.map(|(_, blocks)| blocks),
-        }
-    }
-}
-
-/// The processes of a run, with their memory.
-#[derive(Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ProcessesAnswer {
-    /// Whether the recording is complete: the run was ended, and all of its processes are in the file.
-    pub complete: bool,
-    /// The number of the run's processes that were not recorded.
-    pub unrecorded: u64,
-    /// The time in seconds from the beginning of the first process to the end of the last one, as far as it was recorded.
-    pub seconds: f64,
-    /// The memory of all processes together on each device. Memory of a process that has ended no longer counts.
-    pub together: Vec<DeviceMemoryAnswer>,
-    /// The processes, each before those that it started. A process that executed several programs has a row for each of them.
-    pub processes: Vec<ProcessAnswer>,
-}
-
-/// A process of the run, with its memory.
-#[derive(Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ProcessAnswer {
-    /// The process id.
-    pub process: u32,
-    /// The process id of the parent at the time when the process began.
-    pub parent: u32,
-    /// The number of this row. Rows are numbered in the order in which the processes began to allocate.
-    pub number: u32,
-    /// The path of the process's program.
-    pub program: String,
-    /// The command line of the process, cut at 1 KiB; empty if it is not known.
-    pub command_line: Vec<String>,
-    /// Whether the process is a fork that has not executed a program of its own.
-    pub forked: bool,
-    /// Whether reports are about this process unless another one is chosen.
-    pub main: bool,
-    /// Whether the memory of the process is unknown because its events are in parts of the recording that were removed
-    /// (`--max-bytes`) or lost.
-    pub removed: bool,
-    /// How the process ended: `running` (when the recording was read or cut off), `exit`, `signal`, `exec` (it executed another
-    /// program), or `unknown`.
-    pub end: &'static str,
-    /// The exit code of the process; null unless `end` is `exit`.
-    pub exit_code: Option<i32>,
-    /// The number of the signal that ended the process; null unless `end` is `signal`.
-    pub signal: Option<i32>,
-    /// The time in seconds from the beginning of the run to the beginning of the process.
-    pub begun_seconds: f64,
-    /// The time in seconds for which the process ran, as far as is known.
-    pub seconds: f64,
-    /// The process's peak as a share of the peak of all processes together, from 0 to 1, on the device where this share is
-    /// largest.
-    pub share: f64,
-    /// The memory of the process on each device.
-    pub devices: Vec<DeviceMemoryAnswer>,
-}
-
-/// The memory of one process, or of all processes together, on one device.
-#[derive(Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DeviceMemoryAnswer {
-    /// The device.
-    pub device: DeviceAnswer,
-    /// The peak: the largest number of bytes that were live at once.
-    pub peak_bytes: u64,
-    /// The margin of error of the peak; null if it is exact.
-    pub peak_bytes_error: Option<ErrorAnswer>,
-    /// The time in seconds from the beginning of the run to the peak; null if it is not known.
-    pub peak_seconds: Option<f64>,
-    /// The total bytes of all allocations, as counted by the recorder; null if its counts are missing.
-    pub allocated_bytes: Option<u64>,
-    /// The number of all allocations, as counted by the recorder; null if its counts are missing.
-    pub allocations: Option<u64>,
-}
-
-const fn end_name(end: ProcessEnd) -> &'static str {
-    match end {
-        ProcessEnd::Running => "running",
-        ProcessEnd::Ended => "unknown",
-        ProcessEnd::Code(_) => "exit",
-        ProcessEnd::Signal(_) => "signal",
-        ProcessEnd::Replaced => "exec",
-    }
+/// Returns the peak of a process as a share of the peak of all processes, from 0 to 1, on the device where that share is
+/// largest.
+fn share_of_peak(process: &Process, together: &[DeviceMemory]) -> f64 {
+    let of_device = |device: &DeviceMemory| {
+        let all = together.iter().find(|all| all.id == device.id)?;
+        (all.peak_bytes > 0).then(|| device.peak_bytes as f64 / all.peak_bytes as f64)
+    };
+    process.devices.iter().filter_map(of_device).fold(0.0, f64::max)
 }
 
 fn seconds_between(clock: &Clock, from: u64, to: u64) -> f64 {
@@ -289,16 +226,15 @@ fn memory_of(snapshot: &Snapshot, clock: &Clock, begun: u64) -> Vec<DeviceMemory
     let of_device = |device: DeviceId| {
         let lifetimes = lifetimes(snapshot, device);
         let peak = Peak::of(snapshot, device, &lifetimes);
+        let counts = snapshot.exact_counts(device);
         DeviceMemory {
-            device,
-            ordinal: snapshot.ordinal(device),
-            name: snapshot.device_name(device),
+            device: DeviceAnswer::of(snapshot, device),
+            id: device,
             peak_bytes: peak.bytes,
             peak_error: peak.error,
             peak_seconds: peak.ticks.map(|ticks| seconds_between(clock, begun, ticks)),
-            allocated: snapshot
-                .exact_counts(device)
-                .map(|counts| (counts.allocated_bytes, counts.allocations)),
+            allocated_bytes: counts.map(|counts| counts.allocated_bytes),
+            allocations: counts.map(|counts| counts.allocations),
         }
     };
     snapshot.device_ids().into_iter().map(of_device).collect()
@@ -325,7 +261,7 @@ fn end_when_last_seen(merged: &mut Snapshot, rows: &[ProcessRow]) {
 fn peak_limits<'a>(processes: impl Iterator<Item = &'a Process>) -> BTreeMap<DeviceId, (f64, f64)> {
     let mut limits: BTreeMap<DeviceId, (f64, f64)> = BTreeMap::new();
     for device in processes.flat_map(|process| &process.devices) {
-        let (least, most) = limits.entry(device.device).or_default();
+        let (least, most) = limits.entry(device.id).or_default();
         *least = least.max(device.peak_error.low);
         *most += device.peak_error.high;
     }

@@ -29,14 +29,14 @@ impl Processes {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let unfinished = if self.complete { "" } else { ", not completely recorded" };
-        let pids: BTreeSet<u32> = self.processes.iter().map(|process| process.row.pid).collect();
+        let pids: BTreeSet<u32> = self.processes.iter().map(|process| process.pid).collect();
         let count =
             if pids.len() == 1 { "1 process".to_owned() } else { format!("{} processes", pids.len()) };
         let _ = writeln!(text, "{count} in {:.3} s{unfinished}\n", self.seconds);
         let shown = self.shown(limit);
         let _ = writeln!(text, "{}\n", self.format_table(&shown, width));
         let others: Vec<&Process> =
-            self.processes.iter().filter(|process| !shown.contains(&process.row.number)).collect();
+            self.processes.iter().filter(|process| !shown.contains(&process.number)).collect();
         if !others.is_empty() {
             text.push_str(&wrap(&(self.format_others(&others) + "\n"), width));
         }
@@ -52,7 +52,8 @@ impl Processes {
             let when = device
                 .peak_seconds
                 .map_or(String::new(), |seconds| format!(", {seconds:.3} s after the start"));
-            let line = format!("{}, all together: {peak} at the peak{when}\n", capitalised(&device.name));
+            let line =
+                format!("{}, all together: {peak} at the peak{when}\n", capitalised(&device.device.name));
             text.push_str(&wrap(&line, width));
         }
         if self.processes.len() > 1 {
@@ -63,29 +64,27 @@ impl Processes {
     }
 
     /// Returns whether a process belongs in the table.
-    fn is_large(&self, process: &Process) -> bool {
+    fn is_large(process: &Process) -> bool {
         // The memory of a process whose events were removed is unknown and might be large.
-        process.is_removed || self.share(process) >= MIN_SHARE
+        process.is_removed || process.share >= MIN_SHARE
     }
 
     /// Returns the numbers of the processes in the table.
     fn shown(&self, limit: usize) -> Vec<u32> {
         let mut shown: Vec<&Process> =
-            self.processes.iter().filter(|process| process.is_main || self.is_large(process)).collect();
+            self.processes.iter().filter(|process| process.is_main || Self::is_large(process)).collect();
         shown.sort_by(|a, b| {
-            (b.is_main, self.share(b))
-                .partial_cmp(&(a.is_main, self.share(a)))
-                .unwrap_or(std::cmp::Ordering::Equal)
+            (b.is_main, b.share).partial_cmp(&(a.is_main, a.share)).unwrap_or(std::cmp::Ordering::Equal)
         });
         shown.truncate(limit.max(1));
-        shown.into_iter().map(|process| process.row.number).collect()
+        shown.into_iter().map(|process| process.number).collect()
     }
 
     fn format_table(&self, shown: &[u32], width: Option<usize>) -> String {
         let devices: Vec<&DeviceMemory> = self.together.iter().collect();
         let mut table = new_table();
         let mut headings = vec!["  Process".to_owned()];
-        headings.extend(devices.iter().map(|device| format!("Peak of {}", device.name)));
+        headings.extend(devices.iter().map(|device| format!("Peak of {}", device.device.name)));
         headings.extend(["Share", "Allocated", "Time", "End"].map(str::to_owned));
         let mut header: Vec<Cell> =
             headings.iter().map(|heading| Cell::new(heading).set_alignment(CellAlignment::Right)).collect();
@@ -94,7 +93,7 @@ impl Processes {
         let rows: Vec<(Vec<String>, String)> = self
             .processes
             .iter()
-            .filter(|process| shown.contains(&process.row.number))
+            .filter(|process| shown.contains(&process.number))
             .map(|process| (self.format_cells(process, &devices), self.format_command(process, shown)))
             .collect();
         let widest = |column: usize| {
@@ -114,27 +113,27 @@ impl Processes {
     }
 
     fn format_cells(&self, process: &Process, devices: &[&DeviceMemory]) -> Vec<String> {
-        let of = |device: DeviceId| process.devices.iter().find(|memory| memory.device == device);
+        let of = |device: DeviceId| process.devices.iter().find(|memory| memory.id == device);
         let mark = if process.is_main { "* " } else { "" };
-        let mut cells = vec![format!("{mark}{}", process.row.pid)];
-        cells.extend(devices.iter().map(|device| match of(device.device) {
+        let mut cells = vec![format!("{mark}{}", process.pid)];
+        cells.extend(devices.iter().map(|device| match of(device.id) {
             Some(memory) => memory.peak_error.as_bytes(memory.peak_bytes),
             None => "—".to_owned(),
         }));
-        cells.push(if process.is_removed { "—".to_owned() } else { human_share(self.share(process)) });
+        cells.push(if process.is_removed { "—".to_owned() } else { human_share(process.share) });
         // A process in a recording that was cut off has no counts.
-        let allocated: Option<u64> = process.devices.iter().map(|memory| Some(memory.allocated?.0)).sum();
+        let allocated: Option<u64> = process.devices.iter().map(|memory| memory.allocated_bytes).sum();
         let allocated = allocated.filter(|_| !process.is_removed);
         cells.push(allocated.map_or("—".to_owned(), human_bytes));
         cells.push(format!("{:.3} s", process.seconds));
-        cells.push(format_end(process.row.end));
+        cells.push(format_end(process.end));
         cells
     }
 
     /// Describes the processes that are not in the table.
     fn format_others(&self, others: &[&Process]) -> String {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-        others.iter().for_each(|process| *names.entry(process.row.name()).or_default() += 1);
+        others.iter().for_each(|process| *names.entry(&*process.name).or_default() += 1);
         let mut names: Vec<(&str, usize)> = names.into_iter().collect();
         names.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
         let more = names.len().saturating_sub(MAX_NAMES);
@@ -144,7 +143,7 @@ impl Processes {
             .map(|(name, count)| format!("{} {count}", printable(name)))
             .collect();
         let more = if more > 0 { format!(" and {more} more programs") } else { String::new() };
-        let largest = others.iter().map(|process| self.share(process)).fold(0.0, f64::max);
+        let largest = others.iter().map(|process| process.share).fold(0.0, f64::max);
         let least = if largest < MIN_SHARE {
             "each below 1 % of the peak of all".to_owned()
         } else {
@@ -164,7 +163,7 @@ impl Processes {
 
     /// Formats the command line, indented by two spaces for each ancestor in the table.
     fn format_command(&self, process: &Process, shown: &[u32]) -> String {
-        let find = |number: u32| self.processes.iter().find(|process| process.row.number == number);
+        let find = |number: u32| self.processes.iter().find(|process| process.number == number);
         let (mut depth, mut at) = (0, process.parent);
         // A damaged file may have a cycle.
         for _ in 0..self.processes.len() {
@@ -173,7 +172,7 @@ impl Processes {
             at = find(number).and_then(|process| process.parent);
         }
         let indent = " ".repeat((2 * depth).min(MAX_INDENT));
-        format!("{indent}{}", printable(&process.row.short_command_line()))
+        format!("{indent}{}", printable(&process.short_command_line))
     }
 }
 

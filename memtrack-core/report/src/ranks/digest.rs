@@ -1,118 +1,147 @@
 //! One rank's file reduced to a few kilobytes, so that a thousand ranks fit in the memory of one snapshot. All reports
 //! of `memtrack ranks` are computed from these digests, and its tables contain them.
+//!
+//! Bytes are requested bytes (the sum of the sizes in a trace), unless they are called allocated (with the allocator's
+//! rounding, known only for the end of the trace) or reserved (the size of segments).
 
-use super::name::RankName;
 use memtrack_blocks::estimate::Estimate;
-use memtrack_model::event::DeviceKind;
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::snapshot::Since;
+use serde::{Serialize, Serializer};
 
-/// A rank's snapshot or recording, as reduced by [`RankDigest::of`](super::RankDigest::of).
-#[derive(Clone, Debug, PartialEq)]
+/// A rank of the job, with its file and its memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RankDigest {
-    /// The file's path, as used in messages.
+    /// The number of the rank; null if neither the file nor its name states it.
+    pub rank: Option<u64>,
+    /// The path of the rank's file.
+    #[serde(rename = "path")]
     pub file: String,
-    /// The rank and the job, if the file or its name states them.
-    pub name: RankName,
-    /// Whether the file is in PyTorch's format.
-    pub is_pytorch: bool,
-    /// Whether the file is complete, unlike a recording that was cut off.
+    /// The job that the rank belongs to; null if neither the file nor a folder states it.
+    pub job: Option<String>,
+    /// The number of ranks in the job, if the file states it.
+    #[serde(skip)]
+    pub world: Option<u64>,
+    /// Whether the file is complete; false for a recording that was cut off.
     pub complete: bool,
+    /// Whether the file is a snapshot from PyTorch.
+    pub is_pytorch: bool,
     /// The program that was recorded; empty if the file does not name it.
+    #[serde(skip)]
     pub program: String,
     /// The process ID; 0 if the file does not contain it.
+    #[serde(skip)]
     pub pid: u32,
     /// The number of events in the file.
     pub events: u64,
-    /// The time at which this digest's seconds are 0, in nanoseconds since the Unix epoch; `None` if the file has no
-    /// times.
+    /// The origin from which the rank's seconds are counted, in nanoseconds since the Unix epoch; null if the file has
+    /// no times.
     pub begin_ns: Option<u64>,
-    /// The origin from which this digest's seconds are counted.
+    /// The origin from which the rank's seconds are counted, by name: `start` of the recording, `first_event`, or
+    /// `first_timed_event` if only some events have times.
+    #[serde(rename = "seconds_since")]
     pub since: Since,
-    /// The time of the last event in seconds; 0 if there are no events, and `None` if the file does not record the
-    /// times of all events.
+    /// The time of the last event in seconds; null if the file does not record the times of all events.
     pub end_seconds: Option<f64>,
     /// The name of the steps, if any are marked.
+    #[serde(skip)]
     pub step_name: Option<String>,
-    /// The memory of the rank's devices, by number.
+    /// The rank's memory on each device.
     pub devices: Vec<DeviceDigest>,
 }
 
-/// The memory of a rank on one device. Bytes are requested bytes (the sum of the sizes in a trace), unless they are
-/// called allocated (with the allocator's rounding, known only for the end of the trace) or reserved (the size of segments).
-#[derive(Clone, Debug, PartialEq)]
+/// A rank's memory on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceDigest {
-    /// The device's ordinal in reports.
-    pub device: u16,
-    /// The device's name, which is `device 0`, `host heap`, `mapped memory` or `pinned host memory`.
-    pub name: String,
-    /// The kind of the memory.
-    pub kind: DeviceKind,
+    /// The device.
+    pub device: DeviceAnswer,
+    /// The device's ordinal in reports, which the host's memory has too.
+    #[serde(skip)]
+    pub ordinal: u16,
     /// The number of the device's events in the file.
+    #[serde(skip)]
     pub events: u64,
-    /// The number of older events that did not fit in the recorder's ring.
-    pub dropped: u64,
-    /// The moment when the most bytes were live.
+    /// The rank's memory at the moment when the most bytes were live.
     pub peak: MomentDigest,
-    /// The moment when the most bytes were reserved; `None` if the file has no reserved bytes.
+    /// The rank's memory at the moment when the most bytes were reserved; null if the file has no reserved bytes.
     pub reserved: Option<MomentDigest>,
+    /// The bytes that were reserved but not live at the moment when the most bytes were reserved; null if the file has
+    /// no reserved bytes.
+    pub waste_bytes: Option<u64>,
     /// The moment after the last event.
+    #[serde(flatten)]
     pub end: EndDigest,
-    /// The moments at which memory ran out, oldest first.
+    /// The moments at which memory ran out, oldest first; in JSON, their number.
+    #[serde(rename = "out_of_memory_count", serialize_with = "serialize_count")]
+    #[cfg_attr(feature = "schema", schemars(with = "usize"))]
     pub out_of_memory: Vec<OutOfMemoryDigest>,
+    /// The number of the device's older events that were dropped because they did not fit in the recorder's ring.
+    pub dropped: u64,
     /// The groups at the peak, largest first.
+    #[serde(skip)]
     pub at_peak: Vec<GroupDigest>,
     /// The groups at the end, largest first.
+    #[serde(skip)]
     pub at_end: Vec<GroupDigest>,
     /// The steps that the program marked, in order.
+    #[serde(skip)]
     pub steps: Vec<StepDigest>,
     /// The highest number of bytes in each of several equal time bins.
+    #[serde(skip)]
     pub timeline: Timeline,
 }
 
-impl DeviceDigest {
-    /// Returns the bytes that were reserved but not live when the most bytes were reserved: free memory in the cache,
-    /// unusable gaps between blocks, and rounding. `None` if reserved bytes are unknown.
-    pub fn waste_bytes(&self) -> Option<u64> {
-        let at = self.reserved.as_ref()?;
-        Some(at.reserved_bytes?.saturating_sub(at.requested_bytes))
-    }
+fn serialize_count<S: Serializer>(moments: &[OutOfMemoryDigest], to: S) -> Result<S::Ok, S::Error> {
+    moments.len().serialize(to)
 }
 
 /// A device's memory at a given moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentDigest {
-    /// Requested bytes that were live.
+    /// The requested bytes that were live at this moment.
     pub requested_bytes: u64,
-    /// The error of those bytes, in case blocks were sampled.
+    /// The margin of error of the requested bytes; null if they are exact.
+    #[serde(rename = "requested_bytes_error")]
     pub error: Estimate,
-    /// Reserved bytes; `None` if the file has none.
+    /// The bytes that were reserved at this moment; null if the file has no reserved bytes.
     pub reserved_bytes: Option<u64>,
-    /// The event that reached this level, as its index in the device's trace; `None` before the first event.
+    /// The event that brought the memory to this level, as its index in the device's trace; null if the moment was
+    /// before the first event.
     pub event: Option<usize>,
-    /// The time in seconds; `None` if [`Self::event`] is `None` or the file does not record times.
+    /// The time of this moment in seconds; null if it was before the first event or the file does not record times.
     pub seconds: Option<f64>,
-    /// The phase of that event: forward, backward or optimizer.
+    /// The phase of the event in `event`; null if there is none.
     pub phase: Option<String>,
-    /// The operator of that event.
+    /// The operator of the event in `event`; null if there is none.
     pub operator: Option<String>,
 }
 
 /// A device's memory after the last event.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct EndDigest {
-    /// Requested bytes that are live.
+    /// The requested bytes that are live at the end.
+    #[serde(rename = "end_requested_bytes")]
     pub requested_bytes: u64,
-    /// The error of those bytes, in case blocks were sampled.
+    /// The margin of error of the requested bytes at the end; null if they are exact.
+    #[serde(rename = "end_requested_bytes_error")]
     pub error: Estimate,
     /// The number of live blocks, where each sampled block counts as the number of blocks that it represents.
+    #[serde(skip)]
     pub blocks: u64,
-    /// The bytes of live blocks as rounded by the allocator; `None` if the file does not contain them.
+    /// The bytes of the blocks that are live at the end, as rounded by the allocator; null if the file does not contain
+    /// them.
+    #[serde(rename = "end_allocated_bytes")]
     pub allocated_bytes: Option<u64>,
-    /// Reserved bytes; `None` if the file has none.
+    /// The bytes that are reserved at the end; null if the file has no reserved bytes.
+    #[serde(rename = "end_reserved_bytes")]
     pub reserved_bytes: Option<u64>,
 }
 

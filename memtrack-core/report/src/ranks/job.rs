@@ -65,8 +65,8 @@ pub(super) fn check_job(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
     for rank in ranks {
-        rank.name.job.as_deref().map(|job| jobs.entry(job).or_insert(&rank.file));
-        rank.name.world.map(|world| worlds.entry(world).or_insert(&rank.file));
+        rank.job.as_deref().map(|job| jobs.entry(job).or_insert(&rank.file));
+        rank.world.map(|world| worlds.entry(world).or_insert(&rank.file));
     }
     if jobs.len() > 1 {
         let pair = |(job, file): (&str, &str)| (job.to_owned(), file.to_owned());
@@ -76,7 +76,7 @@ pub(super) fn check_job(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
         let pair = |(world, file): (u64, &str)| (world, file.to_owned());
         return Err(NotOneJob::Worlds(worlds.into_iter().map(pair).collect()));
     }
-    if ranks.iter().all(|rank| rank.name.job.is_some()) {
+    if ranks.iter().all(|rank| rank.job.is_some()) {
         // All files state the same job.
         return Ok(());
     }
@@ -93,7 +93,7 @@ pub(super) fn check_job(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
 fn duplicate_ranks(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     let mut files: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for rank in ranks {
-        if let Some(number) = rank.name.rank {
+        if let Some(number) = rank.rank {
             files.entry(number).or_default().push(&rank.file);
         }
     }
@@ -122,8 +122,8 @@ pub(super) fn find_doubts(ranks: &[RankDigest]) -> Vec<String> {
             format_names(files.iter().map(|&file| file.to_owned()))
         ));
     }
-    if let Some(world) = ranks.iter().find_map(|rank| rank.name.world) {
-        let beyond = ranks.iter().filter(|rank| rank.name.rank.is_some_and(|number| number >= world));
+    if let Some(world) = ranks.iter().find_map(|rank| rank.world) {
+        let beyond = ranks.iter().filter(|rank| rank.rank.is_some_and(|number| number >= world));
         let beyond: Vec<String> = beyond.map(rank_label).collect();
         if !beyond.is_empty() {
             doubts.push(format!(
@@ -203,7 +203,7 @@ fn describe_foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
 
 /// Returns the name of a rank: `rank 3`, or its file if its number is unknown.
 pub(super) fn rank_label(rank: &RankDigest) -> String {
-    rank.name.rank.map_or_else(|| rank.file.clone(), |number| format!("rank {number}"))
+    rank.rank.map_or_else(|| rank.file.clone(), |number| format!("rank {number}"))
 }
 
 #[cfg(test)]

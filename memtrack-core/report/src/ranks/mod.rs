@@ -9,7 +9,6 @@ mod curve;
 mod digest;
 pub mod heat;
 mod job;
-mod json;
 mod memory;
 mod name;
 mod reduce;
@@ -23,54 +22,61 @@ pub use digest::{
     DeviceDigest, EndDigest, GroupDigest, MomentDigest, OutOfMemoryDigest, RankDigest, StepDigest, Timeline,
 };
 pub use job::NotOneJob;
-pub use json::{
-    DifferenceAnswer, HighestRankAnswer, MeasureAnswer, MomentAnswer, OutlierAnswer, RankAnswer,
-    RankMemoryAnswer, RanksAnswer, RanksMemoryAnswer, SkewAnswer, StepAnswer, UnreadAnswer,
-};
-pub use memory::{Measure, Outlier, RanksMemory};
+pub use memory::{Measure, MeasureDistribution, Outlier, RanksMemory};
 pub use name::RankName;
 pub use reduce::DigestOptions;
-pub use skew::{Skew, StepSkew};
+pub use skew::{HighestRank, Skew, StepSkew};
 pub use text::{RankNumbers, signed_bytes};
 pub use why::Difference;
 
 use crate::top::By;
+use serde::Serialize;
 
-/// A comparison of the ranks of one job.
-#[derive(Clone, Debug, PartialEq)]
+/// The memory of a job's ranks, as `memtrack ranks --json` prints it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Ranks {
-    /// The key by which allocations are grouped.
+    /// The key by which allocations are grouped, as given to `--by`.
     pub by: By,
-    /// The ranks by number, followed by those without a number, by file name.
-    pub ranks: Vec<RankDigest>,
-    /// The memory of the ranks: first devices, then pinned memory, then the heap.
-    pub memories: Vec<RanksMemory>,
+    /// The summary as sentences.
+    pub answer: Vec<String>,
     /// Reasons to doubt that the files are ranks of one job, as sentences.
     pub doubts: Vec<String>,
-    /// Files that could not be read, each with the reason why.
-    pub unread: Vec<(String, String)>,
+    /// The ranks in order of their numbers, followed by those without a number.
+    pub ranks: Vec<RankDigest>,
+    /// A comparison of the ranks for each kind of memory: first devices, then pinned memory, then the heap.
+    pub memories: Vec<RanksMemory>,
+    /// The files that could not be read.
+    pub unread: Vec<Unread>,
+}
+
+/// A file that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Unread {
+    /// The path of the file.
+    pub path: String,
+    /// The reason why the file could not be read.
+    pub why: String,
 }
 
 impl Ranks {
-    /// Compares ranks whose groups are keyed by `by`; `unread` lists the files that could not be read, each with the
-    /// reason.
+    /// Compares ranks whose groups are keyed by `by`; `unread` lists the files that could not be read.
     ///
     /// # Errors
     /// Returns an error if the files state that they come from different jobs.
-    pub fn of(
-        mut ranks: Vec<RankDigest>,
-        by: By,
-        mut unread: Vec<(String, String)>,
-    ) -> Result<Self, NotOneJob> {
+    pub fn of(mut ranks: Vec<RankDigest>, by: By, mut unread: Vec<Unread>) -> Result<Self, NotOneJob> {
         name::number_by_file_names(&mut ranks);
         ranks.sort_by_cached_key(|rank| {
-            (rank.name.rank.is_none(), rank.name.rank, name::natural_key(&rank.file), rank.file.clone())
+            (rank.rank.is_none(), rank.rank, name::natural_key(&rank.file), rank.file.clone())
         });
-        unread.sort_by_cached_key(|(file, _)| (name::natural_key(file), file.clone()));
+        unread.sort_by_cached_key(|file| (name::natural_key(&file.path), file.path.clone()));
         job::check_job(&ranks)?;
         let (memories, doubts) = (memory::compare_memories(&ranks), job::find_doubts(&ranks));
-        Ok(Self { by, ranks, memories, doubts, unread })
+        let mut ranks = Self { by, answer: Vec::new(), doubts, ranks, memories, unread };
+        ranks.answer = ranks.summary_sentences();
+        Ok(ranks)
     }
 
     /// Replaces the names of files and jobs with those that `rename` returns, so that the report can be shared.
@@ -78,14 +84,15 @@ impl Ranks {
     pub fn renamed(mut self, mut rename: impl FnMut(&str) -> String) -> Self {
         for rank in &mut self.ranks {
             rank.file = rename(&rank.file);
-            rank.name.job = rank.name.job.take().map(|job| rename(&job));
+            rank.job = rank.job.take().map(|job| rename(&job));
         }
-        for (file, why) in &mut self.unread {
-            let renamed = rename(file);
-            *why = why.replace(&**file, &renamed);
-            *file = renamed;
+        for Unread { path, why } in &mut self.unread {
+            let renamed = rename(path);
+            *why = why.replace(&**path, &renamed);
+            *path = renamed;
         }
         self.doubts = job::find_doubts(&self.ranks);
+        self.answer = self.summary_sentences();
         self
     }
 

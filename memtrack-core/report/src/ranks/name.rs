@@ -125,7 +125,7 @@ fn root_value<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Opti
 /// Uses the number in file names as the rank if no file states its rank and the names differ only in that number, as in
 /// `snapshot_7.pickle`.
 pub(super) fn number_by_file_names(ranks: &mut [RankDigest]) {
-    if ranks.len() < 2 || ranks.iter().any(|rank| rank.name.rank.is_some()) {
+    if ranks.len() < 2 || ranks.iter().any(|rank| rank.rank.is_some()) {
         return;
     }
     let parts: Vec<Vec<Part>> = ranks.iter().map(|rank| natural_key(&rank.file)).collect();
@@ -139,7 +139,7 @@ pub(super) fn number_by_file_names(ranks: &mut [RankDigest]) {
     let numbers: Option<BTreeSet<u64>> = parts.iter().map(number).collect();
     if numbers.is_some_and(|numbers| numbers.len() == ranks.len()) {
         for (rank, one) in ranks.iter_mut().zip(&parts) {
-            rank.name.rank = number(one);
+            rank.rank = number(one);
         }
     }
 }

@@ -19,6 +19,7 @@ use memtrack_frames::attribution::Attributor;
 use memtrack_frames::framework_operators::Patterns;
 use memtrack_frames::ownership::Rules;
 use memtrack_model::Frame;
+use memtrack_model::answer::{DeviceAnswer, NameAnswer};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
@@ -109,9 +110,12 @@ impl RankDigest {
         // In a file without times, ticks are event numbers.
         let has_times = snapshot.has_times() && (snapshot.pytorch.is_none() || !ticks.is_empty());
         let reduce = |device| reduce_device(snapshot, symbols, device, &time, options);
+        let RankName { rank, world, job } = RankName::of(snapshot, file);
         Self {
+            rank,
             file: file.to_string_lossy().into_owned(),
-            name: RankName::of(snapshot, file),
+            job,
+            world,
             is_pytorch: snapshot.pytorch.is_some(),
             complete,
             program: snapshot.meta.program.clone(),
@@ -220,13 +224,14 @@ fn reduce_device(
     let steps = time.steps.iter().enumerate().map(step).collect();
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     let long = seconds(time.end) - seconds(time.begin);
+    let waste = |at: &MomentDigest| Some(at.reserved_bytes?.saturating_sub(at.requested_bytes));
     DeviceDigest {
-        device: snapshot.ordinal(device),
-        name: snapshot.device_name(device),
-        kind: snapshot.device_kind(device),
+        device: DeviceAnswer::of(snapshot, device),
+        ordinal: snapshot.ordinal(device),
         events: snapshot.events.rows_of(device).count() as u64,
         dropped: counts.map_or(0, |counts| counts.dropped),
         peak,
+        waste_bytes: reserved.as_ref().and_then(waste),
         reserved,
         end,
         out_of_memory: find_ooms(snapshot, device),
@@ -269,7 +274,7 @@ fn phase_and_operator(
     let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
     let phase = attributor.phase(scope, stack, symbols).map(|phase| phase.name().to_owned());
     let (operator, _) = attributor.operator(scope, stack, symbols);
-    (phase, memtrack_model::answer::NameAnswer::from_text(&operator).name)
+    (phase, NameAnswer::from_text(&operator).name)
 }
 
 fn find_ooms(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {

@@ -9,6 +9,7 @@
 //! and, if the number is an estimate, its error. Outliers hardly move the median as long as they are a minority.
 
 use memtrack_blocks::estimate::Estimate;
+use serde::Serialize;
 
 /// With fewer ranks than this, none is an outlier.
 pub const MIN_RANKS: usize = 3;
@@ -23,18 +24,27 @@ pub const MIN_BYTES: u64 = 1 << 20;
 const MAD_SCALE: f64 = 1.4826;
 
 /// The distribution of some numbers: their median and their usual distance from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Distribution {
-    /// The number of values.
+    /// The number of ranks that have this measure.
+    #[serde(rename = "ranks")]
     pub count: usize,
-    /// The median; for an even number of values, the mean of the two middle ones, rounded down.
+    /// The median of the measure over the ranks that have it, in bytes.
+    #[serde(rename = "median_bytes")]
     pub median: u64,
-    /// The median of the values' distances from the median.
+    /// The median of the ranks' distances from `median_bytes`.
+    #[serde(rename = "deviation_bytes")]
     pub deviation: u64,
-    /// The smallest value.
+    /// The distance from `median_bytes` beyond which a rank is an outlier.
+    #[serde(rename = "tolerance_bytes")]
+    pub tolerance: u64,
+    /// The smallest value of the measure in any rank, in bytes.
+    #[serde(rename = "least_bytes")]
     pub least: u64,
-    /// The largest value.
+    /// The largest value of the measure in any rank, in bytes.
+    #[serde(rename = "most_bytes")]
     pub most: u64,
 }
 
@@ -45,14 +55,10 @@ impl Distribution {
         let median = median(&mut sorted)?;
         let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
         let mut off: Vec<u64> = sorted.iter().map(|number| number.abs_diff(median)).collect();
-        Some(Self { count: numbers.len(), median, deviation: self::median(&mut off)?, least, most })
-    }
-
-    /// Returns the distance from the median, in bytes, beyond which a rank is an outlier.
-    pub fn tolerance(&self) -> u64 {
-        let by_spread = self.deviation as f64 * MAD_SCALE * DEVIATIONS;
-        let by_share = self.median as f64 * SHARE;
-        MIN_BYTES.max(by_spread as u64).max(by_share as u64)
+        let deviation = self::median(&mut off)?;
+        let by_spread = deviation as f64 * MAD_SCALE * DEVIATIONS;
+        let tolerance = MIN_BYTES.max(by_spread as u64).max((median as f64 * SHARE) as u64);
+        Some(Self { count: numbers.len(), median, deviation, tolerance, least, most })
     }
 
     /// Returns whether `number` is an outlier, taking its error into account.
@@ -65,7 +71,7 @@ impl Distribution {
         } else {
             error.high - error.value
         };
-        self.count >= MIN_RANKS && off > self.tolerance() && off as f64 > may_be_off
+        self.count >= MIN_RANKS && off > self.tolerance && off as f64 > may_be_off
     }
 }
 

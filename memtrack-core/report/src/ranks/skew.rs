@@ -3,50 +3,61 @@
 
 use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A comparison of the steps that several ranks have in common.
-#[derive(Clone, Debug, PartialEq)]
+/// The spread between the ranks in each step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Skew {
-    /// The name of the steps.
+    /// The name that all the steps share.
     pub name: String,
-    /// The steps, by number.
+    /// The steps that at least two ranks have, by number.
     pub steps: Vec<StepSkew>,
-    /// The index in [`Ranks::ranks`](super::Ranks::ranks) of each rank that alone had the highest peak in some step,
-    /// and the number of such steps, in descending order of that number.
-    pub highest: Vec<(usize, usize)>,
+    /// For each rank that alone had the highest peak in some step, the number of such steps, in descending order.
+    pub highest: Vec<HighestRank>,
 }
 
-/// The spread of the ranks in one step.
-#[derive(Clone, Debug, PartialEq)]
+/// The number of steps in which a rank alone had the highest peak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct HighestRank {
+    /// The index of the rank in `ranks`.
+    pub place: usize,
+    /// The number of the rank; null if it is unknown.
+    pub rank: Option<u64>,
+    /// The number of steps in which the rank alone had the highest peak.
+    pub steps: usize,
+}
+
+/// One step, compared across all ranks that have it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StepSkew {
     /// The number of the step.
     pub number: u64,
     /// The number of ranks that have the step.
     pub ranks: usize,
-    /// The median of these ranks' peaks of live requested bytes in the step.
+    /// The median of the ranks' peaks of live requested bytes in the step.
+    #[serde(rename = "median_bytes")]
     pub median: u64,
-    /// The highest of these peaks.
+    /// The highest peak of live requested bytes that any rank had in the step.
+    #[serde(rename = "most_bytes")]
     pub most: u64,
-    /// The rank with the highest peak, as an index into [`Ranks::ranks`](super::Ranks::ranks); `None` if several ranks
-    /// have it.
+    /// The ratio of the highest peak to the median peak; null if the median is 0.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
+    pub ratio: f64,
+    /// The index in `ranks` of the rank with the highest peak in the step; null if several ranks have it.
     pub highest: Option<usize>,
-    /// The median of the bytes that were live when the step ended.
+    /// The median over the ranks of the requested bytes that were live at the end of the step.
+    #[serde(rename = "end_median_bytes")]
     pub end_median: u64,
-    /// The most bytes that any rank had live when the step ended.
+    /// The most requested bytes that any rank had live at the end of the step.
+    #[serde(rename = "end_most_bytes")]
     pub end_most: u64,
-}
-
-impl StepSkew {
-    /// Returns the ratio of the highest peak to the median: 1 if all peaks are 0, and infinite if only the median is 0.
-    pub fn ratio(&self) -> f64 {
-        match (self.most, self.median) {
-            (0, _) => 1.0,
-            (most, median) => most as f64 / median as f64,
-        }
-    }
 }
 
 impl Skew {
@@ -75,14 +86,16 @@ impl Skew {
         for rank in steps.iter().filter_map(|step| step.highest) {
             *times.entry(rank).or_default() += 1;
         }
-        let mut highest: Vec<(usize, usize)> = times.into_iter().collect();
-        highest.sort_by_key(|&(rank, times)| (std::cmp::Reverse(times), rank));
+        let times = times.into_iter();
+        let mut highest: Vec<HighestRank> =
+            times.map(|(place, steps)| HighestRank { place, rank: ranks[place].rank, steps }).collect();
+        highest.sort_by_key(|rank| (std::cmp::Reverse(rank.steps), rank.place));
         (!steps.is_empty()).then(|| Self { name: name.to_owned(), steps, highest })
     }
 
     /// Returns the step in which the ranks were furthest apart.
     pub fn worst(&self) -> Option<&StepSkew> {
-        self.steps.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio()).then(b.number.cmp(&a.number)))
+        self.steps.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio).then(b.number.cmp(&a.number)))
     }
 }
 
@@ -94,11 +107,14 @@ fn compare_step(number: u64, ranks: &BTreeMap<usize, &StepDigest>) -> Option<Ste
     let mut at_most =
         ranks.iter().filter(|(_, step)| step.peak_requested_bytes == most).map(|(&rank, _)| rank);
     let highest = at_most.next().filter(|_| at_most.next().is_none());
+    let median_peak = median(&mut peaks)?;
     Some(StepSkew {
         number,
         ranks: ranks.len(),
-        median: median(&mut peaks)?,
+        median: median_peak,
         most,
+        // JSON has null for the infinite ratio to a median of 0.
+        ratio: if most == 0 { 1.0 } else { most as f64 / median_peak as f64 },
         highest,
         end_most: ends.iter().copied().max()?,
         end_median: median(&mut ends)?,

@@ -1,12 +1,12 @@
 //! Ranks as text: a table, the outliers and the reasons for them, how far apart the ranks are, and the files that could
 //! not be read.
 
-use super::Ranks;
 use super::digest::{DeviceDigest, RankDigest};
 use super::job::format_names;
 use super::memory::{Measure, Outlier, RanksMemory};
 use super::skew::{Skew, StepSkew};
 use super::why::Difference;
+use super::{Ranks, Unread};
 use crate::layout::{Layout, MIN_NAME_CHARS, new_table, wrap};
 use comfy_table::{Cell, CellAlignment};
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
@@ -75,7 +75,7 @@ impl Column {
             Self::When => device.peak.seconds.map_or("—".to_owned(), |seconds| format!("{seconds:.3} s")),
             Self::Phase => device.peak.phase.clone().unwrap_or_else(|| "—".into()),
             Self::Reserved => bytes(Measure::Reserved.of(device)),
-            Self::Waste => bytes(device.waste_bytes()),
+            Self::Waste => bytes(device.waste_bytes),
             Self::End => device.end.error.with_completeness(complete).as_bytes(device.end.requested_bytes),
             Self::OutOfMemory => match device.out_of_memory.len() {
                 0 => "—".to_owned(),
@@ -134,8 +134,8 @@ impl Ranks {
         self.push_incomplete(&mut text, width);
         if !self.unread.is_empty() {
             let _ = writeln!(text, "\nNot read: {}", counted(self.unread.len() as u64, "file"));
-            for (file, why) in &self.unread {
-                let _ = writeln!(text, "  {}: {}", printable(file), printable(why));
+            for Unread { path, why } in &self.unread {
+                let _ = writeln!(text, "  {}: {}", printable(path), printable(why));
             }
         }
         text
@@ -146,7 +146,7 @@ impl Ranks {
         let mut sentences = Vec::new();
         let several = self.memories.len() > 1;
         for memory in &self.memories {
-            let of = if several { format!("{}: ", memory.name) } else { String::new() };
+            let of = if several { format!("{}: ", memory.device.name) } else { String::new() };
             sentences.extend(self.verdict(memory).into_iter().map(|sentence| format!("{of}{sentence}")));
             sentences.extend(memory.skew.as_ref().map(|skew| format!("{of}{}", self.steps_sentence(skew))));
         }
@@ -161,11 +161,11 @@ impl Ranks {
 
     /// Formats the heading for one kind of memory, as in `Device 0, all ranks`.
     pub fn heading(&self, memory: &RanksMemory) -> String {
-        format!("{}, {}", capitalised(&memory.name), self.format_rank_count(memory))
+        format!("{}, {}", capitalised(&memory.device.name), self.format_rank_count(memory))
     }
 
     fn format_job(&self) -> Option<String> {
-        self.ranks.iter().find_map(|rank| rank.name.job.as_deref()).map(printable)
+        self.ranks.iter().find_map(|rank| rank.job.as_deref()).map(printable)
     }
 
     fn format_rank_count(&self, memory: &RanksMemory) -> String {
@@ -204,11 +204,11 @@ impl Ranks {
                 let odd: Vec<&Outlier> =
                     memory.outliers.iter().filter(|one| one.measure == measure).collect();
                 let (more, less): (Vec<&Outlier>, Vec<&Outlier>) =
-                    odd.into_iter().partition(|one| one.by() > 0);
+                    odd.into_iter().partition(|one| one.by > 0);
                 [more, less].map(|side| self.format_outliers(measure, &side)).into_iter().flatten()
             })
             .collect();
-        let mut odd: Vec<usize> = memory.outliers.iter().map(|one| one.rank).collect();
+        let mut odd: Vec<usize> = memory.outliers.iter().map(|one| one.place).collect();
         odd.sort_unstable();
         odd.dedup();
         if odd.len() * MIN_RANKS_PER_OUTLIER > memory.members.len() && odd.len() > 1 {
@@ -225,7 +225,7 @@ impl Ranks {
     /// Describes the ranks that are outliers in the same direction, in one sentence.
     fn format_outliers(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
         let first = odd.first()?;
-        let more = first.by() > 0;
+        let more = first.by > 0;
         let what = match (measure, more) {
             (Measure::Peak, true) => "peaks higher than the others: ",
             (Measure::Peak, false) => "peaks lower than the others: ",
@@ -236,7 +236,7 @@ impl Ranks {
             (Measure::End, true) => "holds more at the end than the others: ",
             (Measure::End, false) => "holds less at the end than the others: ",
         };
-        let by = human_bytes(u64::try_from(first.by().unsigned_abs()).unwrap_or(u64::MAX));
+        let by = human_bytes(u64::try_from(first.by.unsigned_abs()).unwrap_or(u64::MAX));
         let numbers = format!(
             "{}, {by} {} than the median of {}",
             human_bytes(first.bytes),
@@ -246,11 +246,11 @@ impl Ranks {
         let others = match odd.len() {
             1 => String::new(),
             _ => {
-                let rest = format_names(odd[1..].iter().map(|one| self.label(one.rank)));
+                let rest = format_names(odd[1..].iter().map(|one| self.label(one.place)));
                 format!("; so {} {rest}", if odd.len() == 2 { "does" } else { "do" })
             }
         };
-        Some(format!("{} {what}{numbers}{others}.", capitalised(&self.label(first.rank))))
+        Some(format!("{} {what}{numbers}{others}.", capitalised(&self.label(first.place))))
     }
 
     /// Returns the most informative measure of each outlier that has groups to explain it, starting with the rank
@@ -258,12 +258,12 @@ impl Ranks {
     pub fn explained<'a>(&self, memory: &'a RanksMemory) -> Vec<&'a Outlier> {
         let mut explained: Vec<&Outlier> = Vec::new();
         for outlier in &memory.outliers {
-            if explained.iter().any(|one| one.rank == outlier.rank) {
+            if explained.iter().any(|one| one.place == outlier.place) {
                 continue;
             }
             // If a rank is an outlier both at the peak and at the end, the groups at the peak are more informative.
             let with_groups =
-                memory.outliers.iter().filter(|one| one.rank == outlier.rank && !one.why.is_empty());
+                memory.outliers.iter().filter(|one| one.place == outlier.place && !one.why.is_empty());
             explained.extend(with_groups.min_by_key(|one| match one.measure {
                 Measure::Peak => 0,
                 Measure::End => 1,
@@ -276,7 +276,7 @@ impl Ranks {
     /// Formats the heading above the groups that explain an outlier.
     pub fn why_title(&self, outlier: &Outlier) -> String {
         let when = if outlier.measure == Measure::End { "at the end" } else { "at its peak" };
-        format!("Why {}, {when}, against the median of each {}", self.label(outlier.rank), self.by.name())
+        format!("Why {}, {when}, against the median of each {}", self.label(outlier.place), self.by.name())
     }
 
     /// Writes the groups that explain the outliers.
@@ -286,7 +286,7 @@ impl Ranks {
             let title = printable(&self.why_title(outlier)) + "\n";
             let _ = write!(text, "\n{}", wrap(&title, width));
             for difference in outlier.why.iter().take(MAX_GROUPS) {
-                let numbers = format!("  {:>12}  ", signed_bytes(difference.by()));
+                let numbers = format!("  {:>12}  ", signed_bytes(difference.by));
                 let tail = format!("  {}", difference.about());
                 let room = width.map_or(usize::MAX, |width| {
                     width.saturating_sub(numbers.chars().count() + tail.chars().count())
@@ -316,9 +316,9 @@ impl Ranks {
             worst.number,
             format_relative_to_median(worst)
         );
-        if let Some(&(rank, times)) = skew.highest.first() {
-            let _ =
-                write!(line, "; {} alone is highest in {times} of {}", self.label(rank), skew.steps.len());
+        if let Some(rank) = skew.highest.first() {
+            let name = self.label(rank.place);
+            let _ = write!(line, "; {name} alone is highest in {} of {}", rank.steps, skew.steps.len());
         }
         line.push('.');
         line
@@ -327,7 +327,7 @@ impl Ranks {
     /// Describes the steps in which ranks are furthest apart, if they differ at all.
     fn describe_worst_steps(&self, skew: &Skew) -> Vec<String> {
         let mut worst: Vec<&StepSkew> = skew.steps.iter().filter(|step| step.most > step.median).collect();
-        worst.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.number.cmp(&b.number)));
+        worst.sort_by(|a, b| b.ratio.total_cmp(&a.ratio).then(a.number.cmp(&b.number)));
         worst.truncate(MAX_STEPS);
         let line = |step: &&StepSkew| {
             let who = step.highest.map_or_else(|| "several ranks".to_owned(), |rank| self.label(rank));
@@ -341,7 +341,7 @@ impl Ranks {
     fn shown_ranks(&self, memory: &RanksMemory, limit: usize) -> Vec<(usize, usize)> {
         let mut members = memory.members.clone();
         if members.len() > limit {
-            let is_odd = |rank: usize| memory.outliers.iter().any(|one| one.rank == rank);
+            let is_odd = |rank: usize| memory.outliers.iter().any(|one| one.place == rank);
             members.sort_by_key(|member| {
                 let peak = self.device(member).peak.requested_bytes;
                 (!is_odd(member.0), std::cmp::Reverse(peak), member.0)
@@ -388,7 +388,7 @@ impl Ranks {
         let heads = columns.iter().map(|column| right(column.heading().into()));
         table.set_header(std::iter::once(Cell::new("Rank")).chain(heads));
         for member in members {
-            let name = match self.ranks[member.0].name.rank {
+            let name = match self.ranks[member.0].rank {
                 Some(rank) => rank.to_string(),
                 None => shorten_middle(&printable(&self.ranks[member.0].file), name_width),
             };
@@ -480,7 +480,7 @@ impl Difference {
 
 /// Describes the highest peak in a step relative to the median.
 fn format_relative_to_median(step: &StepSkew) -> String {
-    match step.ratio() {
+    match step.ratio {
         ratio if ratio.is_finite() => format!("{ratio:.2} times the median"),
         _ => format!("{}, and most ranks have none", human_bytes(step.most)),
     }

@@ -2,36 +2,44 @@
 //! values.
 
 use super::digest::RankDigest;
-use super::memory::Measure;
+use super::memory::{Measure, serialize_clamped};
 use super::rule::median;
+#[cfg(feature = "schema")]
+use memtrack_model::answer::NameAnswer;
+use memtrack_model::answer::serialize_as_name;
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// Groups that explain less than 1/1000 of the difference are left out.
 const MIN_PART_DIVISOR: u128 = 1000;
 
 /// A group in which a rank differs from the others.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Difference {
-    /// The key that identifies the group in every rank.
-    pub key: String,
-    /// The group's name in reports.
+    /// The group's name.
+    #[serde(flatten, serialize_with = "serialize_as_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "NameAnswer"))]
     pub name: String,
-    /// The rank's bytes in the group.
+    /// The key that identifies the group in every rank; for a line, `FILE:LINE FUNCTION`.
+    pub key: String,
+    /// The rank's requested bytes in the group.
+    #[serde(rename = "own_bytes")]
     pub bytes: u64,
     /// The number of the rank's blocks in the group.
+    #[serde(rename = "own_count")]
     pub blocks: u64,
-    /// The median over all ranks of the bytes in the group; ranks that do not have the group count as 0.
+    /// The median over all ranks of the requested bytes in the group; a rank without the group counts as 0.
+    #[serde(rename = "median_bytes")]
     pub median: u64,
-    /// The number of other ranks that have the group.
+    /// The rank's bytes in the group minus the median; negative if the rank has less.
+    #[serde(rename = "change_bytes", serialize_with = "serialize_clamped")]
+    #[cfg_attr(feature = "schema", schemars(with = "i64"))]
+    pub by: i128,
+    /// The number of other ranks that have blocks in the group.
+    #[serde(rename = "other_ranks")]
     pub others: usize,
-}
-
-impl Difference {
-    /// Returns the difference in bytes; negative if the rank has less.
-    pub fn by(&self) -> i128 {
-        i128::from(self.bytes) - i128::from(self.median)
-    }
 }
 
 /// Returns the groups in which the rank at `member` differs from the median, with the largest differences first.
@@ -54,6 +62,7 @@ pub(super) fn find_differences(
                 bytes: 0,
                 blocks: 0,
                 median: 0,
+                by: 0,
                 others: 0,
             };
             let (all, difference) = found.entry(&group.key).or_insert_with(|| (Vec::new(), empty()));
@@ -71,13 +80,14 @@ pub(super) fn find_differences(
         .into_values()
         .map(|(mut all, difference)| {
             all.resize(members.len(), 0);
-            Difference { median: median(&mut all).unwrap_or(0), ..difference }
+            let median = median(&mut all).unwrap_or(0);
+            let by = i128::from(difference.bytes) - i128::from(median);
+            Difference { median, by, ..difference }
         })
-        .filter(|difference| difference.by() != 0)
+        .filter(|difference| difference.by != 0)
         .collect();
-    differences
-        .sort_by(|a, b| b.by().unsigned_abs().cmp(&a.by().unsigned_abs()).then_with(|| a.key.cmp(&b.key)));
-    let all: u128 = differences.iter().map(|difference| difference.by().unsigned_abs()).sum();
-    differences.retain(|difference| difference.by().unsigned_abs() * MIN_PART_DIVISOR >= all);
+    differences.sort_by(|a, b| b.by.unsigned_abs().cmp(&a.by.unsigned_abs()).then_with(|| a.key.cmp(&b.key)));
+    let all: u128 = differences.iter().map(|difference| difference.by.unsigned_abs()).sum();
+    differences.retain(|difference| difference.by.unsigned_abs() * MIN_PART_DIVISOR >= all);
     differences
 }

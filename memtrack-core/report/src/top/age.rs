@@ -11,6 +11,7 @@ use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_blocks::moment::Moment;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
+use memtrack_model::times::human_age;
 use serde::Serialize;
 
 /// The time since an allocation.
@@ -34,8 +35,8 @@ impl Age {
     /// Formats the age, as in `12.3 s` or `> 12.3 s`.
     pub fn text(self) -> String {
         match self {
-            Self::Exact(ns) => format_time(ns),
-            Self::AtLeast(ns) => format!("> {}", format_time(ns)),
+            Self::Exact(ns) => human_age(ns),
+            Self::AtLeast(ns) => format!("> {}", human_age(ns)),
         }
     }
 }
@@ -264,47 +265,12 @@ impl TrendForm {
     }
 }
 
-/// Formats a time with its unit, as in `850 ns`, `12.3 ms`, `12.3 s` or `2.5 h`.
-fn format_time(ns: u64) -> String {
-    const UNITS: [(f64, &str, f64); 7] = [
-        (1.0, "ns", 1e3),
-        (1e3, "µs", 1e6),
-        (1e6, "ms", 1e9),
-        (1e9, "s", 120e9),
-        (60e9, "min", 7200e9),
-        (3600e9, "h", 172_800e9),
-        (86_400e9, "d", f64::INFINITY),
-    ];
-    let time = ns as f64;
-    let (unit, name, _) = UNITS.iter().find(|(.., end)| time < *end).unwrap_or(&UNITS[6]);
-    let number = time / unit;
-    if *name == "ns" || number >= 999.95 {
-        format!("{number:.0} {name}")
-    } else {
-        format!("{number:.1} {name}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_have_one_digit_after_point_and_unit() {
-        for (ns, text) in [
-            (0, "0 ns"),
-            (850, "850 ns"),
-            (1500, "1.5 µs"),
-            (12_345_678, "12.3 ms"),
-            (999_999_999, "1000 ms"),
-            (12_300_000_000, "12.3 s"),
-            (119_000_000_000, "119.0 s"),
-            (150_000_000_000, "2.5 min"),
-            (9_000_000_000_000, "2.5 h"),
-            (900_000_000_000_000, "10.4 d"),
-        ] {
-            assert_eq!(format_time(ns), text);
-        }
+    fn ages_without_exact_time_are_lower_bounds() {
         assert_eq!(Age::AtLeast(1500).text(), "> 1.5 µs");
     }
 }

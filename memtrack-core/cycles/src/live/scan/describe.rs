@@ -182,7 +182,7 @@ fn intern_device(texts: &mut Texts, device: DeviceId) -> TextId {
 fn format_created(registration: &registry::Registration) -> String {
     let scope = registration.scope.map(|node| {
         let place = node.place();
-        place.operator_name().unwrap_or_else(|| place.prefix()).trim_start_matches('.').to_owned()
+        place.full_name()
     });
     match scope {
         Some(scope) if !scope.is_empty() => format!("in {scope}\n{}", registration.site),

@@ -31,7 +31,7 @@ impl Cells<'_> {
     /// Returns the history of the rank with index `member` in the memory's list of members.
     pub(super) fn rank_history(&self, member: usize, outlier: &Outlier) -> RankHistory {
         let own = self.series_of(member);
-        let is_more = outlier.by() > 0;
+        let is_more = outlier.by > 0;
         let is_odd = |column: usize| {
             let above =
                 self.distributions[column].is_some_and(|distribution| own[column] > distribution.median);
@@ -49,7 +49,7 @@ impl Cells<'_> {
             (since, reached) = (Some(column), column);
         }
         RankHistory {
-            rank: outlier.rank,
+            rank: outlier.place,
             is_more,
             bytes: own.iter().map(|&bytes| (bytes != NONE).then_some(bytes)).collect(),
             odd_columns: odd.len(),

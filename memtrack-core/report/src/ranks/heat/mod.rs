@@ -168,7 +168,7 @@ fn find_histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>,
     let mut histories = Vec::new();
     for outlier in &memory.outliers {
         let by_live_bytes = matches!(outlier.measure, Measure::Peak | Measure::End);
-        let member = memory.members.iter().position(|member| member.0 == outlier.rank);
+        let member = memory.members.iter().position(|member| member.0 == outlier.place);
         let Some(member) = member.filter(|&member| by_live_bytes && !is_odd[member]) else { continue };
         is_odd[member] = true;
         if histories.len() < MAX_HISTORIES {

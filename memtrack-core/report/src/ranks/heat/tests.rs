@@ -1,8 +1,7 @@
 use super::*;
-use crate::ranks::name::RankName;
 use crate::ranks::{DeviceDigest, EndDigest, MomentDigest, RankDigest, StepDigest, Timeline};
 use crate::top::By;
-use memtrack_model::event::DeviceKind;
+use memtrack_model::answer::DeviceAnswer;
 use memtrack_model::snapshot::Since;
 
 const MIB: u64 = 1 << 20;
@@ -50,13 +49,13 @@ impl Rank {
         };
         let steps = if self.has_steps { bytes.iter().enumerate().map(step).collect() } else { Vec::new() };
         let device = DeviceDigest {
-            device: 0,
-            name: "device 0".into(),
-            kind: DeviceKind::Device,
+            device: DeviceAnswer::from_name("device 0"),
+            ordinal: 0,
             events: 1,
             dropped: 0,
             peak,
             reserved: None,
+            waste_bytes: None,
             end: EndDigest { requested_bytes: bytes.last().copied().unwrap_or(0), ..EndDigest::default() },
             out_of_memory: Vec::new(),
             at_peak: Vec::new(),
@@ -71,7 +70,9 @@ impl Rank {
         };
         RankDigest {
             file: format!("rank{}.pickle", self.number),
-            name: RankName { rank: Some(self.number), ..RankName::default() },
+            rank: Some(self.number),
+            job: None,
+            world: None,
             is_pytorch: true,
             complete: true,
             program: String::new(),
