@@ -53,7 +53,7 @@ macro_rules! records {
 }
 
 records! {
-    /// A stack: return addresses, innermost first. The program writes it with [`stack_pieces`].
+    /// A stack: return addresses, innermost first. The program writes it with `stack_pieces`.
     1 Stack(id: StackId, addresses: Vec<u64>),
     /// A thread.
     2 Thread(id: ThreadId, thread: Thread),
