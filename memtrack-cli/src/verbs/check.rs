@@ -3,7 +3,7 @@
 
 use super::diff::{ReduceOptions, check_common, check_inputs};
 use super::prelude::*;
-use memtrack_core::analysis::check::{FoundAnswer, Limits, Measurements, Verdict};
+use memtrack_core::analysis::check::{FoundAnswer, Limits, Measurements};
 use memtrack_core::analysis::diff::{Diff, DiffAt, PeakComparison};
 
 /// Fail if a recording or snapshot exceeds limits for its peak, leaks or fragmentation: for CI
@@ -79,8 +79,8 @@ pub(super) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let found = Measurements::of(&context.snapshot);
     let (mut exceeded, mut cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));
     if let Some(against) = &against {
-        exceeded.extend(against.lines(Verdict::Exceeded));
-        cannot_tell.extend(against.lines(Verdict::CannotTell));
+        exceeded.extend_from_slice(&against.exceeded);
+        cannot_tell.extend_from_slice(&against.cannot_tell);
     }
     let within = exceeded.is_empty() && cannot_tell.is_empty();
     if let Some(why) = found.unchecked_reason(&limits).filter(|_| within) {
@@ -93,7 +93,7 @@ pub(super) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         let mut answer = found.answer(&limits);
         answer.exceeded = exceeded;
         answer.cannot_tell = cannot_tell;
-        answer.against = against.as_ref().map(PeakComparison::answer);
+        answer.against = against;
         ANSWER.print(&answer, streams)?;
     } else if within {
         let against = against.map_or(String::new(), |against| format!("; {}", against.to_text()));

@@ -2,7 +2,7 @@
 //! number estimated from samples, the check takes the error into account: if the limit lies within the error, the
 //! result is uncertain and the gate must not pass.
 
-use crate::diff::AgainstAnswer;
+use crate::diff::PeakComparison;
 use crate::process_memory::ProcessMemory;
 use memtrack_blocks::estimate::{Estimate, Precision, Sum};
 use memtrack_blocks::held::HeldMemory;
@@ -462,7 +462,8 @@ impl Measurements {
     }
 }
 
-/// The numbers measured in a file, each with its limit.
+/// The numbers measured in a file, each with its limit. [`Measurements`] has the numbers of all devices, of which the limits
+/// determine the worst.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -488,7 +489,7 @@ pub struct FoundAnswer {
     /// Caveats about the data on which the verdicts are based, as text.
     pub caveats: Vec<String>,
     /// The comparison of the peaks with those of another file, or null if `--against` was not given.
-    pub against: Option<AgainstAnswer>,
+    pub against: Option<PeakComparison>,
 }
 
 /// The peak or the leak of one device, with its limit.

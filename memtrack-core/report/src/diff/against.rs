@@ -1,35 +1,79 @@
 //! Compares a file's peaks with the peaks of a base file, within a tolerance, for `memtrack check --against`.
 
-use super::json::BytesChangeAnswer;
+use super::json;
 use super::{DeviceDiff, Diff, UnmatchedDevice};
 use crate::check::Verdict;
 use memtrack_blocks::change::{Amount, Change};
 use memtrack_model::answer::DeviceAnswer;
 use serde::Serialize;
 
-/// The growth of one device's peak, and the verdict on it.
-#[derive(Clone, Debug, PartialEq)]
+/// The growth of one device's peak from the earlier file to the later one, and the verdict on it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Growth {
-    /// The device's name.
-    pub device_name: String,
-    /// The device's peak in both files.
-    pub bytes: Change,
-    /// Whether the peak grew by more than the tolerance. For estimates, the verdict is certain only if the whole
+    /// The device whose peak is compared.
+    pub device: DeviceAnswer,
+    /// The result of comparing the growth with the tolerance. For estimates, the verdict is certain only if the whole
     /// confidence interval lies on one side of the tolerance.
     pub verdict: Verdict,
-    /// The groups that made the peak grow, as text; empty if there are none.
-    pub reasons: String,
+    /// The highest peak of the later file that is still within the tolerance.
+    pub limit_bytes: u64,
+    /// The groups that made the peak grow, or a note that the earlier file lacks the device, as text; null if there is
+    /// neither.
+    pub reasons: Option<String>,
+    /// The device's peak in both files.
+    #[serde(flatten, serialize_with = "json::serialize_bytes")]
+    #[cfg_attr(feature = "schema", schemars(with = "json::BytesChangeAnswer"))]
+    pub bytes: Change,
 }
 
-/// The peak growth of all devices.
-#[derive(Clone, Debug, PartialEq)]
+/// The device peaks in a file, compared with those in an earlier file, as `memtrack check --against --json` prints them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakComparison {
-    /// The allowed growth of a device, as a share of its earlier peak.
+    /// The allowed growth of a device's peak, as a share of its earlier peak.
     pub tolerance: f64,
-    /// The devices of the later file.
+    /// The peak growth of each device in the later file.
     pub devices: Vec<Growth>,
+    /// A line of text for each device whose peak grew by more than the tolerance.
+    pub exceeded: Vec<String>,
+    /// A line of text for each device whose verdict is uncertain because of the margin of error of an estimate.
+    pub cannot_tell: Vec<String>,
+}
+
+impl Growth {
+    fn of(device: &DeviceAnswer, bytes: Change, tolerance: f64, reasons: String) -> Self {
+        Self {
+            device: device.clone(),
+            verdict: judge(&bytes, tolerance),
+            limit_bytes: tolerated_bytes(bytes.before.value as f64, tolerance).floor() as u64,
+            reasons: Some(reasons).filter(|reasons| !reasons.is_empty()),
+            bytes,
+        }
+    }
+
+    /// Formats a sentence such as `peak of device 0 grew by 3.00 GiB (+25.0 %, 12.0 GiB → 15.0 GiB; tolerance 5 %):
+    /// softmax … +3.00 GiB`.
+    fn to_line(&self, tolerance: f64) -> String {
+        let Change { before, after } = &self.bytes;
+        let by = self.bytes.format_bytes();
+        let percent = match before.value {
+            0 => "from nothing".to_owned(),
+            value => format!("{:+.1} %", self.bytes.by() as f64 / value as f64 * 100.0),
+        };
+        let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
+        let reasons = self.reasons.as_ref().map_or(String::new(), |reasons| format!(": {reasons}"));
+        format!(
+            "peak of {} grew by {} ({percent}, {} → {}; tolerance {}){reasons}",
+            self.device.name,
+            by.trim_start_matches('+'),
+            shown(before),
+            shown(after),
+            format_percentage(tolerance),
+        )
+    }
 }
 
 impl PeakComparison {
@@ -38,114 +82,29 @@ impl PeakComparison {
         let grown = |device: &DeviceDiff| {
             let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
             let grew = DeviceDiff { rows_in_all: grew.len(), rows: grew, ..device.clone() };
-            Growth {
-                device_name: device.device.name.clone(),
-                bytes: device.bytes,
-                verdict: judge(&device.bytes, tolerance),
-                reasons: grew.format_reasons(),
-            }
+            Growth::of(&device.device, device.bytes, tolerance, grew.format_reasons())
         };
         let new = |new: &UnmatchedDevice| {
             let bytes = Change { before: Amount::exact(0), after: Amount::new(new.bytes, new.error) };
-            Growth {
-                device_name: new.device.name.clone(),
-                bytes,
-                verdict: judge(&bytes, tolerance),
-                reasons: "the base does not have this device".into(),
-            }
+            Growth::of(&new.device, bytes, tolerance, "the base does not have this device".into())
         };
-        let devices = diff.devices.iter().map(grown).chain(diff.only_after.iter().map(new)).collect();
-        Self { tolerance, devices }
-    }
-
-    /// Returns a sentence about each device with the given verdict.
-    pub fn lines(&self, verdict: Verdict) -> Vec<String> {
-        self.devices
-            .iter()
-            .filter(|growth| growth.verdict == verdict)
-            .map(|growth| self.format_growth(growth))
-            .collect()
+        let devices: Vec<Growth> =
+            diff.devices.iter().map(grown).chain(diff.only_after.iter().map(new)).collect();
+        let lines = |verdict| {
+            let judged = devices.iter().filter(|growth| growth.verdict == verdict);
+            judged.map(|growth| growth.to_line(tolerance)).collect()
+        };
+        let (exceeded, cannot_tell) = (lines(Verdict::Exceeded), lines(Verdict::CannotTell));
+        Self { tolerance, devices, exceeded, cannot_tell }
     }
 
     /// Formats each device's peak growth relative to the base.
     pub fn to_text(&self) -> String {
         let device =
-            |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.format_bytes());
+            |growth: &Growth| format!("peak of {} {}", growth.device.name, growth.bytes.format_bytes());
         let devices: Vec<String> = self.devices.iter().map(device).collect();
         format!("{} against the base", devices.join(", "))
     }
-
-    /// Formats a sentence such as `peak of device 0 grew by 3.00 GiB (+25.0 %, 12.0 GiB → 15.0 GiB; tolerance 5 %):
-    /// softmax … +3.00 GiB`.
-    fn format_growth(&self, growth: &Growth) -> String {
-        let Change { before, after } = &growth.bytes;
-        let by = growth.bytes.format_bytes();
-        let percent = match before.value {
-            0 => "from nothing".to_owned(),
-            value => format!("{:+.1} %", growth.bytes.by() as f64 / value as f64 * 100.0),
-        };
-        let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
-        let reasons = if growth.reasons.is_empty() { String::new() } else { format!(": {}", growth.reasons) };
-        format!(
-            "peak of {} grew by {} ({percent}, {} → {}; tolerance {}){reasons}",
-            growth.device_name,
-            by.trim_start_matches('+'),
-            shown(before),
-            shown(after),
-            format_percentage(self.tolerance),
-        )
-    }
-
-    /// Returns the verdicts as `memtrack check --against --json` prints them.
-    pub fn answer(&self) -> AgainstAnswer {
-        let device = |growth: &Growth| GrowthAnswer {
-            device: DeviceAnswer::from_name(&growth.device_name),
-            verdict: growth.verdict,
-            limit_bytes: tolerated_bytes(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
-            reasons: Some(growth.reasons.clone()).filter(|reasons| !reasons.is_empty()),
-            bytes: BytesChangeAnswer::of(&growth.bytes),
-        };
-        AgainstAnswer {
-            tolerance: self.tolerance,
-            devices: self.devices.iter().map(device).collect(),
-            exceeded: self.lines(Verdict::Exceeded),
-            cannot_tell: self.lines(Verdict::CannotTell),
-        }
-    }
-}
-
-/// The device peaks in a file, compared with those in an earlier file.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct AgainstAnswer {
-    /// The allowed growth of a device's peak, as a share of its earlier peak.
-    pub tolerance: f64,
-    /// The peak growth of each device in the later file.
-    pub devices: Vec<GrowthAnswer>,
-    /// A line of text for each device whose peak grew by more than the tolerance.
-    pub exceeded: Vec<String>,
-    /// A line of text for each device whose verdict is uncertain because of the margin of error of an estimate.
-    pub cannot_tell: Vec<String>,
-}
-
-/// The growth of one device's peak from the earlier file to the later one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct GrowthAnswer {
-    /// The device whose peak is compared.
-    pub device: DeviceAnswer,
-    /// The result of comparing the growth with the tolerance.
-    pub verdict: Verdict,
-    /// The highest peak of the later file that is still within the tolerance.
-    pub limit_bytes: u64,
-    /// The groups that made the peak grow, or a note that the earlier file lacks the device, as text; null if there is
-    /// neither.
-    pub reasons: Option<String>,
-    /// The device's peak in both files.
-    #[serde(flatten)]
-    pub bytes: BytesChangeAnswer,
 }
 
 /// Returns the highest number of bytes that is still within the tolerance of `before`.

@@ -15,7 +15,7 @@ mod pairs;
 mod sides;
 mod text;
 
-pub use against::{AgainstAnswer, Growth, GrowthAnswer, PeakComparison};
+pub use against::{Growth, PeakComparison};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
 pub use json::{BytesChangeAnswer, CountChangeAnswer};

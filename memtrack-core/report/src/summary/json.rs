@@ -1,6 +1,9 @@
 //! A summary as JSON, with bytes and counts as integers, times in seconds, and shares from 0 to 1. As in PyTorch's
 //! statistics, `allocated` bytes include rounding; `requested` bytes and all sums over the trace do not. Numbers that
 //! are unknown, or that would be meaningless for a heap, are null.
+//!
+//! **Why a form of its own?** A [`DeviceSummary`] consists of totals of several kinds, which the text arranges in
+//! sentences. The JSON is one flat list of numbers.
 
 use super::{DeviceSummary, DriverMoment, HeldMemory, Oom};
 use crate::top::TopRow;
