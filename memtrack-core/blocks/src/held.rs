@@ -60,7 +60,7 @@ impl HeldMemory {
         let blocks = weighed_blocks(snapshot, device);
         match snapshot.pytorch.as_deref() {
             Some(pytorch) => {
-                for row in segments_of(snapshot, pytorch, device) {
+                for row in file_segments(snapshot, pytorch, device) {
                     held.add_file_segment(snapshot, pytorch, row);
                 }
             }
@@ -76,7 +76,7 @@ impl HeldMemory {
     pub fn of_private_pools(snapshot: &Snapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
         let Some(pytorch) = snapshot.pytorch.as_deref() else { return Vec::new() };
-        for row in segments_of(snapshot, pytorch, device) {
+        for row in file_segments(snapshot, pytorch, device) {
             let pool = pytorch.segments.named_pool(row, Key::SegmentPoolId);
             if let Some(pool) = pool.filter(|&pool| pool != DEFAULT_POOL) {
                 pools.entry(pool).or_default().add_file_segment(snapshot, pytorch, row);
@@ -98,10 +98,7 @@ impl HeldMemory {
 
     /// Adds the segments of a recording. `blocks` are the device's live blocks by address.
     fn add_recorded_segments(&mut self, snapshot: &Snapshot, device: DeviceId, blocks: &[LiveBlock]) {
-        let mut segments: Vec<Segment> =
-            snapshot.segments.iter().filter(|segment| segment.device == device).copied().collect();
-        segments.sort_by_key(|segment| segment.address);
-        lay_out(&segments, blocks, |segment, pieces| {
+        lay_out(&recorded_segments(snapshot, device), blocks, |segment, pieces| {
             let held = pieces.iter().map(|piece| {
                 let block = piece.block.map(|block| &blocks[block]);
                 let state = match block.map(|block| block.pending_free) {
@@ -235,8 +232,16 @@ fn weighed_blocks(snapshot: &Snapshot, device: DeviceId) -> Vec<(LiveBlock, Weig
     blocks
 }
 
+/// Returns the segments of a device by address.
+pub fn recorded_segments(snapshot: &Snapshot, device: DeviceId) -> Vec<Segment> {
+    let of_device = |segment: &&Segment| segment.device == device;
+    let mut segments: Vec<Segment> = snapshot.segments.iter().filter(of_device).copied().collect();
+    segments.sort_by_key(|segment| segment.address);
+    segments
+}
+
 /// Returns the rows of a device's segments in a PyTorch file.
-fn segments_of<'a>(
+pub fn file_segments<'a>(
     snapshot: &'a Snapshot,
     pytorch: &PyTorch,
     device: DeviceId,

@@ -1,6 +1,6 @@
 //! Times formatted for people, each with its unit. The forms differ because what they are for does: ages are compared within a
 //! column, so all have one digit after the point; periods and what was held earlier are rounded as people say them; moments of
-//! operators are told apart by their last digits.
+//! operators are distinguished by their last digits.
 
 /// Formats an age, as in `850 ns`, `12.3 ms`, `12.3 s`, `2.5 h` or `10.4 d`.
 pub fn human_age(ns: u64) -> String {

@@ -1,9 +1,9 @@
 //! A device's segments and blocks at the end of the trace, as the file contains them.
 
-use memtrack_blocks::held::live_blocks;
+use memtrack_blocks::held::{file_segments, live_blocks, recorded_segments};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{BlockState, Key, PyTorch};
-use memtrack_model::snapshot::{Segment, Snapshot, lay_out};
+use memtrack_model::snapshot::{Snapshot, lay_out};
 use std::collections::HashMap;
 
 /// The segments and blocks of a device at the end of the trace, keyed by address.
@@ -26,10 +26,8 @@ impl FinalRows {
     }
 
     fn add_from_file(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
-        for (row, segment) in snapshot.segments.iter().enumerate() {
-            if segment.device != device || row >= pytorch.segments.len() {
-                continue;
-            }
+        for row in file_segments(snapshot, pytorch, device) {
+            let segment = &snapshot.segments[row];
             self.segments.push((segment.address, segment.size_bytes, row));
             for block in pytorch.segments.rows(row, Key::Blocks) {
                 let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
@@ -44,11 +42,8 @@ impl FinalRows {
 
     /// Adds the blocks of a recording. All its segments are in the default pool, so they need not be known.
     fn add_recorded(&mut self, snapshot: &Snapshot, device: DeviceId) {
-        let of_device = |segment: &&Segment| segment.device == device;
-        let mut segments: Vec<Segment> = snapshot.segments.iter().filter(of_device).copied().collect();
-        segments.sort_by_key(|segment| segment.address);
         let blocks = live_blocks(snapshot, device);
-        lay_out(&segments, &blocks, |_, pieces| {
+        lay_out(&recorded_segments(snapshot, device), &blocks, |_, pieces| {
             for (piece, block) in pieces.iter().filter_map(|piece| Some((piece, &blocks[piece.block?]))) {
                 self.blocks.insert(block.address, (None, piece.size_bytes));
             }

@@ -462,8 +462,8 @@ impl Measurements {
     }
 }
 
-/// The numbers measured in a file, each with its limit. [`Measurements`] has the numbers of all devices, of which the limits
-/// determine the worst.
+// This is another form than `Measurements`, which has the numbers of all devices: the limits determine the worst of them.
+/// The numbers measured in a file, each with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

@@ -34,7 +34,7 @@ impl WeighedBlock {
     }
 }
 
-/// Formats the text that tells readers of a PyTorch file or a page that a block is a sample. `scope` is the name of the
+/// Formats the text that marks a block as a sample in PyTorch's files and on pages. `scope` is the name of the
 /// block's scope, which may be empty, and `blocks` the number of blocks that it represents.
 pub fn sample_label(scope: &str, size_bytes: u64, blocks: f64) -> String {
     let between = if scope.is_empty() { "" } else { " " };

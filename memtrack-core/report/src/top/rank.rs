@@ -1,4 +1,4 @@
-//! Ranks a device's memory: sorts its blocks into [`rows`](super::rows), and adds up what is not a row's: totals and attribution.
+//! Ranks a device's memory: sorts its blocks into [`rows`](super::rows), and computes totals and attribution.
 
 use super::age::Span;
 use super::exact::ExactSums;

@@ -1,7 +1,6 @@
 //! Snapshots that are known to be in PyTorch's form.
 
 use super::PyTorch;
-use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use std::ops::Deref;
 
@@ -23,11 +22,6 @@ impl PytorchSnapshot {
     /// Returns the snapshot itself.
     pub fn into_snapshot(self) -> Snapshot {
         self.snapshot
-    }
-
-    /// Sorts the events as [`Snapshot::order_by_time`] does.
-    pub fn order_by_time(&mut self) -> Vec<DeviceId> {
-        self.snapshot.order_by_time()
     }
 }
 
