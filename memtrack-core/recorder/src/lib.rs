@@ -19,7 +19,7 @@
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `errno`, `environment`: files, messages and signals in a program that does
-//!   not know about memtrack.
+//!   not know about memtrack; `internal_thread`: threads that the program does not know about.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
@@ -55,6 +55,8 @@ mod guarded_file;
 pub mod host;
 #[cfg(feature = "record")]
 pub mod internal_bytes;
+#[cfg(feature = "record")]
+pub mod internal_thread;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod mapped;

@@ -1,13 +1,8 @@
 //! The thread that writes a stream. It writes chunks when they are full, so that no thread of the program waits for a
 //! disk. Twice a second it also appends the events in chunks that are not full, and other changes.
-//!
-//! **Why a thread of the C library and not of Rust?** The allocations that Rust's threads make before and after their
-//! work would be recorded as the program's, and parking such a thread registers a destructor under the dynamic linker's
-//! lock.
 
 use super::{RECORDER, Recorder, binaries, scope_sums};
-use crate::reentry;
-use crate::signals::SignalsBlocked;
+use crate::internal_thread;
 use crate::stack::capture::binaries_generation;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -68,10 +63,12 @@ impl Recorder {
     pub(super) fn start_stream_thread(&self) -> io::Result<()> {
         let Some(number) = self.stream_number() else { return Ok(()) };
         self.stream_thread.alive.store(number, Ordering::Release);
-        // The program's signals must be delivered to the program's threads.
-        let signals_blocked = SignalsBlocked::now();
-        let result = thread::begin(number);
-        drop(signals_blocked);
+        let result = internal_thread::start(c"memtrack-stream", move || {
+            // A panic would be a bug in memtrack; its message has been printed by then.
+            if std::panic::catch_unwind(|| run_loop(number)).is_err() {
+                RECORDER.get().stream_thread.alive.store(0, Ordering::Release);
+            }
+        });
         if result.is_err() {
             self.stream_thread.alive.store(0, Ordering::Release);
         }
@@ -108,46 +105,6 @@ fn run_loop(number: u32) {
         last_update = Instant::now();
         sums_schedule.update(recorder);
         update(recorder, &mut binaries_seen, &mut readings_seen);
-    }
-}
-
-mod thread {
-    #![allow(unsafe_code)]
-
-    use super::*;
-    use std::ffi::c_void;
-    use std::ptr::null_mut;
-
-    /// Starts the thread with `pthread_create`, for the reasons at the top of this file.
-    pub(super) fn begin(number: u32) -> io::Result<()> {
-        /// The default stack size of Rust's threads.
-        const STACK_BYTES: usize = 2 << 20;
-        // SAFETY: the number is passed as the pointer's bits, and the attributes are a local variable. The thread is
-        // detached, so it is never joined.
-        unsafe {
-            let mut attributes = std::mem::zeroed();
-            libc::pthread_attr_init(&mut attributes);
-            libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
-            libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-            let mut thread = std::mem::zeroed();
-            let number = null_mut::<c_void>().with_addr(number as usize);
-            let error = libc::pthread_create(&mut thread, &attributes, run, number);
-            libc::pthread_attr_destroy(&mut attributes);
-            if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
-        }
-    }
-
-    extern "C" fn run(number: *mut c_void) -> *mut c_void {
-        // The guard is never dropped: blocks that the C library frees after the thread has ended do not belong to the
-        // program, either.
-        std::mem::forget(reentry::enter());
-        // SAFETY: the call only names the calling thread.
-        unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };
-        // A panic would be a bug in memtrack; its message has been printed by then.
-        if std::panic::catch_unwind(|| run_loop(number.addr() as u32)).is_err() {
-            RECORDER.get().stream_thread.alive.store(0, Ordering::Release);
-        }
-        null_mut()
     }
 }
 
