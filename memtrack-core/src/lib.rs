@@ -247,12 +247,14 @@
 //!   module, and advice on lowering the peak.
 //! - `cycles`: cycles of reference-counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
+//! - `serve`: heap profiles and metrics over HTTP ([`serve`](mod@serve)).
 //! - `cuda-stats`: reports from the CUDA driver and NVML about devices, pools and processes.
 //!
 //! # The modules, for contributors
 //!
 //! - `monitor`, `recording`, `dump`, `who_holds`: starting and stopping, the finished recording, and files and reports
 //!   while recording continues; `plain`: a monitor without reports.
+//! - `serve`: the program's memory over HTTP.
 //! - `off_cycles`: the functions of `cycles` in builds without it. (Without the recorder, its functions do nothing.)
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
@@ -271,6 +273,8 @@ mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
 mod plain;
 mod recording;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod testing;
 #[cfg(feature = "tracing")]
 pub mod tracing;
@@ -304,6 +308,8 @@ pub use memtrack_recorder::allocator::TrackingAllocator;
 pub use memtrack_recorder::record::mark;
 pub use monitor::{snapshot, start_monitor, start_monitor_with, stop};
 pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
+#[cfg(feature = "serve")]
+pub use serve::serve;
 #[cfg(feature = "report")]
 pub use who_holds::who_holds;
 
@@ -414,6 +420,9 @@ pub use memtrack_collector as __collector;
 /// The protocol between the `memtrack` command and the programs that it starts.
 #[doc(hidden)]
 pub use memtrack_model::run_protocol as __run_protocol;
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use memtrack_serve as __http;
 
 /// The items that the expansion of `#[track_memory]` uses. This is not a public API and may change without notice.
 #[doc(hidden)]

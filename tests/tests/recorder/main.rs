@@ -14,6 +14,8 @@ mod packages;
 mod parts;
 mod plugins;
 mod ring;
+mod serve;
+mod serve_tools;
 mod stream;
 mod tracing_candle;
 mod trackers;

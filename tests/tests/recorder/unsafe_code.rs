@@ -51,7 +51,8 @@ const FILES: &[(&str, &str, &str)] = &[
         "clock environment errno",
         "the processor's counter, the auxiliary vector, `errno`",
     ),
-    ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
+    ("memtrack-core/recorder/src", "guarded_file internal_thread message signals", "system calls"),
+    ("memtrack-core/serve/src/http", "forked", "a fork handler"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",

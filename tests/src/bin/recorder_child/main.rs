@@ -8,6 +8,7 @@ mod forks;
 mod holds;
 mod plugins;
 mod safety;
+mod serve;
 mod streams;
 mod totals;
 mod waiting;
@@ -36,6 +37,9 @@ fn main() {
         ["totals_many_live"] => totals::many_live(),
         ["totals_many_of_devices"] => totals::many_of_devices(),
         ["totals_many_large"] => totals::many_large(),
+        ["serve_heap"] => serve::heap(),
+        ["serve_fork"] => serve::fork(),
+        ["serve_exit"] => serve::exit(),
         ["hand_over"] => safety::hand_over(),
         ["thread_local_destructors"] => safety::thread_local_destructors(),
         ["thread_churn"] => safety::thread_churn(),
