@@ -38,7 +38,7 @@
 //! In a profile, allocations whose stacks are not known any more are one sample without a stack, so that the totals are
 //! exact. The profile's comments (`go tool pprof -comments`) contain the exact totals, and the errors of estimates.
 //!
-//! A program that has an HTTP server of its own can serve the same responses from it ([`respond`], [`Doors`]).
+//! A program that has an HTTP server of its own can serve the same responses from it ([`respond`], [`Endpoints`]).
 //!
 //! # Who can read it
 //! The server answers without a password: whoever can connect can read the names of the program's functions and how much
@@ -85,7 +85,7 @@ pub fn serve(address: &str) -> io::Result<Server> {
 /// Except for `/metrics`, the call takes a snapshot, which may take a second in a large program, and with `seconds` it
 /// waits that long: call it where a thread may block (`tokio::task::spawn_blocking`). The host is not checked.
 pub fn respond(path_and_query: &str) -> Response<'static> {
-    ServeOptions::new().doors().respond(path_and_query)
+    ServeOptions::new().endpoints().respond(path_and_query)
 }
 
 /// What is served, and to whom.
@@ -128,19 +128,19 @@ impl ServeOptions {
         let _inside = reentry::enter();
         let mut hosts = memtrack_serve::Hosts::of_server();
         self.hosts.iter().for_each(|name| hosts.add(name));
-        let doors = self.make_doors();
-        Ok(Server { server: memtrack_serve::Server::start(address, hosts, doors)? })
+        let endpoints = self.make_endpoints();
+        Ok(Server { server: memtrack_serve::Server::start(address, hosts, endpoints)? })
     }
 
     /// Returns the responses, for a program that serves them from its own HTTP server. With
     /// [`start_on_request`](Self::start_on_request), keep them for as long as monitoring may stay on.
-    pub fn doors(self) -> Doors {
+    pub fn endpoints(self) -> Endpoints {
         let _inside = reentry::enter();
-        Doors { doors: self.make_doors() }
+        Endpoints { endpoints: self.make_endpoints() }
     }
 
-    fn make_doors(&self) -> memtrack_serve::Doors {
-        memtrack_serve::Doors::new(self.monitoring.as_ref().map(|(options, idle)| {
+    fn make_endpoints(&self) -> memtrack_serve::Endpoints {
+        memtrack_serve::Endpoints::new(self.monitoring.as_ref().map(|(options, idle)| {
             memtrack_serve::Monitoring { options: options.clone(), idle: *idle, start: crate::monitor::begin }
         }))
     }
@@ -176,14 +176,14 @@ impl fmt::Debug for Server {
 /// The responses of a server, for a program that serves them itself. Dropping it stops the monitoring that requests
 /// started.
 #[derive(Debug)]
-pub struct Doors {
-    doors: memtrack_serve::Doors,
+pub struct Endpoints {
+    endpoints: memtrack_serve::Endpoints,
 }
 
-impl Doors {
+impl Endpoints {
     /// Returns the response to `GET path_and_query`; see [`respond`].
     pub fn respond(&self, path_and_query: &str) -> Response<'static> {
         let request = memtrack_serve::Request { path_and_query, accept: None };
-        reentry::clone_for_program(|| self.doors.respond(request))
+        reentry::clone_for_program(|| self.endpoints.respond(request))
     }
 }

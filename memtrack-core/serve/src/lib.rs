@@ -5,7 +5,7 @@
 //!
 //! - `http`: the server. [`Server`] listens, `connection` reads a request and writes its response, each within a time
 //!   limit, `hosts` checks the `Host` header, and `forked` closes the server's port in forked children.
-//! - `doors` (feature `doors`): the routing table ([`Doors`]), and one module for each kind of response.
+//! - `endpoints` (feature `endpoints`): the routing table (`Endpoints`), and one module for each kind of response.
 //!
 //! **Why not hyper or axum?** The threads of the server must be outside the recording, must not receive the program's signals
 //! and must not slow down the program, so a runtime that the program may also use is no help. There are a few requests a
@@ -13,10 +13,10 @@
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
-#[cfg(feature = "doors")]
-mod doors;
+#[cfg(feature = "endpoints")]
+mod endpoints;
 mod http;
 
-#[cfg(feature = "doors")]
-pub use doors::{Doors, Monitoring, StartMonitoring};
+#[cfg(feature = "endpoints")]
+pub use endpoints::{Endpoints, Monitoring, StartMonitoring};
 pub use http::{Handler, Hosts, Load, Request, Response, Server};

@@ -7,17 +7,15 @@ use memtrack_core::exports::{EXPORTS, ExportOptions};
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions};
 use memtrack_core::snapshot::{Sampling, Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::pprof::{self, Profile};
+use memtrack_tests::pprof::Profile;
 use memtrack_tests::snapshots::{event, small};
 use memtrack_tests::verbs::{json, text};
 use memtrack_tests::{fixture, memtrack, oracle};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use prost::Message;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -354,10 +354,11 @@ fn the_first_request_starts_monitoring_and_it_ends_when_idle() {
     assert!(memtrack_core::snapshot().is_some());
     assert_eq!(memtrack_core::stop().snapshot().blocks.len(), 1);
     // Dropping what has started monitoring stops it.
-    let doors = ServeOptions::new().start_on_request(options.clone(), Duration::from_secs(3600)).doors();
-    assert_eq!(doors.respond("/debug/pprof/allocs").status, 200);
+    let endpoints =
+        ServeOptions::new().start_on_request(options.clone(), Duration::from_secs(3600)).endpoints();
+    assert_eq!(endpoints.respond("/debug/pprof/allocs").status, 200);
     assert!(memtrack_core::snapshot().is_some());
-    drop(doors);
+    drop(endpoints);
     assert!(memtrack_core::snapshot().is_none());
 }
 

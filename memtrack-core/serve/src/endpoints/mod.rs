@@ -1,4 +1,4 @@
-//! What a program serves about itself, by path. A path is a row of [`DOORS`]; `query` reads the parameters.
+//! What a program serves about itself, by path. A path is a row of [`ENDPOINTS`]; `query` reads the parameters.
 //!
 //! - `profiles`: heap profiles in pprof's format; `metrics`: sums for Prometheus; `recording`: the recording so far, and
 //!   the page of it.
@@ -21,56 +21,56 @@ use std::sync::{Mutex, PoisonError};
 pub use monitoring::{Monitoring, StartMonitoring};
 
 /// A path, and what it serves.
-struct Door {
+struct Endpoint {
     path: &'static str,
     about: &'static str,
     load: Load,
-    respond: fn(&Doors, &Query<'_>, Option<&str>) -> Response<'static>,
+    respond: fn(&Endpoints, &Query<'_>, Option<&str>) -> Response<'static>,
 }
 
-/// The routing table. What needs the recording calls [`Doors::with_snapshot`]. The place for further doors, such as `/rss`.
-const DOORS: &[Door] = &[
-    Door {
+/// The routing table. What needs the recording calls [`Endpoints::with_snapshot`]. The place for further endpoints, such as `/rss`.
+const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
         path: "/",
         about: "the memory now, as a page for the browser",
         load: Load::Heavy,
-        respond: |doors, _, _| recording::page(doors),
+        respond: |endpoints, _, _| recording::page(endpoints),
     },
-    Door {
+    Endpoint {
         path: "/metrics",
         about: "sums for Prometheus",
         load: Load::Light,
         respond: |_, _, accept| metrics::respond(accept),
     },
-    Door {
+    Endpoint {
         path: "/debug/pprof/heap",
         about: "heap profile in pprof's format: in use now; ?seconds=N: the change in N seconds",
         load: Load::Heavy,
-        respond: |doors, query, _| profiles::heap(doors, query),
+        respond: |endpoints, query, _| profiles::heap(endpoints, query),
     },
-    Door {
+    Endpoint {
         path: "/debug/pprof/allocs",
         about: "the same profile, with allocations first",
         load: Load::Heavy,
-        respond: |doors, query, _| profiles::allocs(doors, query),
+        respond: |endpoints, query, _| profiles::allocs(endpoints, query),
     },
-    Door {
+    Endpoint {
         path: "/snapshot.memtrack",
         about: "the recording so far, for the command memtrack",
         load: Load::Heavy,
-        respond: |doors, _, _| recording::file(doors),
+        respond: |endpoints, _, _| recording::file(endpoints),
     },
 ];
 
 /// Responses about the program.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Endpoints {
     monitor: Monitor,
     /// Held while a snapshot is taken and used, so that there is one at a time.
     snapshot: Mutex<()>,
 }
 
-impl Doors {
+impl Endpoints {
     /// Creates the responses. Without `monitoring`, requests do not start it.
     pub fn new(monitoring: Option<Monitoring>) -> Self {
         let _inside = reentry::enter();
@@ -87,7 +87,7 @@ impl Doors {
             Err(why) => return Response::refusal(400, &why),
         };
         match find(path) {
-            Some(door) => (door.respond)(self, &query, accept),
+            Some(endpoint) => (endpoint.respond)(self, &query, accept),
             None => {
                 Response::refusal(404, &format!("nothing is served at this path; there are:\n{}", list()))
             }
@@ -112,10 +112,10 @@ impl Doors {
     }
 }
 
-impl Handler for Doors {
+impl Handler for Endpoints {
     fn load(&self, request: Request<'_>) -> Load {
         let path = request.path_and_query.split('?').next().unwrap_or_default();
-        find(path).map_or(Load::Light, |door| door.load)
+        find(path).map_or(Load::Light, |endpoint| endpoint.load)
     }
 
     fn respond(&self, request: Request<'_>) -> Response<'_> {
@@ -123,11 +123,11 @@ impl Handler for Doors {
     }
 }
 
-fn find(path: &str) -> Option<&'static Door> {
-    DOORS.iter().find(|door| door.path == path)
+fn find(path: &str) -> Option<&'static Endpoint> {
+    ENDPOINTS.iter().find(|endpoint| endpoint.path == path)
 }
 
 /// Returns the list of all paths, a line each.
 fn list() -> String {
-    DOORS.iter().map(|door| format!("{:20} {}\n", door.path, door.about)).collect()
+    ENDPOINTS.iter().map(|endpoint| format!("{:20} {}\n", endpoint.path, endpoint.about)).collect()
 }

@@ -1,20 +1,20 @@
 //! The recording so far: as a file for the command `memtrack`, and as a page for the browser.
 
-use super::Doors;
+use super::Endpoints;
 use crate::http::Response;
 
-pub(super) fn file(doors: &Doors) -> Response<'static> {
-    doors.with_snapshot(|snapshot| match memtrack_file::write(snapshot, Vec::new()) {
+pub(super) fn file(endpoints: &Endpoints) -> Response<'static> {
+    endpoints.with_snapshot(|snapshot| match memtrack_file::write(snapshot, Vec::new()) {
         Ok(file) => Response::ok("application/octet-stream", file),
         Err(error) => Response::refusal(500, &format!("the recording cannot be written: {error}")),
     })
 }
 
 #[cfg(feature = "page")]
-pub(super) fn page(doors: &Doors) -> Response<'static> {
+pub(super) fn page(endpoints: &Endpoints) -> Response<'static> {
     use std::path::Path;
 
-    doors.with_snapshot(|snapshot| {
+    endpoints.with_snapshot(|snapshot| {
         let program = Path::new(&snapshot.meta.program).file_name().unwrap_or_default().to_string_lossy();
         let mut page = Vec::new();
         match memtrack_page::Page::of_running(snapshot, &program).write(&mut page) {
@@ -26,7 +26,7 @@ pub(super) fn page(doors: &Doors) -> Response<'static> {
 
 /// Returns the list of what is served.
 #[cfg(not(feature = "page"))]
-pub(super) fn page(_: &Doors) -> Response<'static> {
+pub(super) fn page(_: &Endpoints) -> Response<'static> {
     let text = format!("{}\nThe page needs memtrack-core's feature `page`.\n", super::list());
     Response::ok("text/plain; charset=utf-8", text.into_bytes())
 }

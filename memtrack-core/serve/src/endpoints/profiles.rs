@@ -1,7 +1,7 @@
 //! `/debug/pprof/heap` and `/debug/pprof/allocs`, with the parameters of Go's handlers: the profile of the memory in use now
 //! and of all allocations, or, with `seconds`, how both change meanwhile.
 
-use super::Doors;
+use super::Endpoints;
 use super::query::Query;
 use crate::http::Response;
 use memtrack_exports::heap::{self, Earlier, FirstValue};
@@ -9,35 +9,35 @@ use memtrack_model::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::time::Duration;
 
-pub(super) fn heap(doors: &Doors, query: &Query<'_>) -> Response<'static> {
-    profile(doors, query, FirstValue::InUse)
+pub(super) fn heap(endpoints: &Endpoints, query: &Query<'_>) -> Response<'static> {
+    profile(endpoints, query, FirstValue::InUse)
 }
 
-pub(super) fn allocs(doors: &Doors, query: &Query<'_>) -> Response<'static> {
-    profile(doors, query, FirstValue::Allocated)
+pub(super) fn allocs(endpoints: &Endpoints, query: &Query<'_>) -> Response<'static> {
+    profile(endpoints, query, FirstValue::Allocated)
 }
 
-fn profile(doors: &Doors, query: &Query<'_>, first: FirstValue) -> Response<'static> {
+fn profile(endpoints: &Endpoints, query: &Query<'_>, first: FirstValue) -> Response<'static> {
     if query.debug.is_some() {
         let why = "only debug=0 is served, the compressed format: open it with `go tool pprof` or pprof.me";
         return Response::refusal(400, why);
     }
     let Some(seconds) = query.seconds else {
-        return doors.with_snapshot(|now| written(now, None, first));
+        return endpoints.with_snapshot(|now| written(now, None, first));
     };
     // In use also during the pause, so that monitoring does not end.
-    let _use = match doors.monitor.begin_use() {
+    let _use = match endpoints.monitor.begin_use() {
         Ok(in_use) => in_use,
         Err(refusal) => return refusal,
     };
     let mut earlier = None;
-    let begun = doors.with_snapshot(|snapshot| {
+    let begun = endpoints.with_snapshot(|snapshot| {
         earlier = Some(Earlier::of(snapshot));
         Response::ok("", Vec::new())
     });
     let Some(earlier) = earlier else { return begun };
     std::thread::sleep(Duration::from_secs(seconds));
-    doors.with_snapshot(|now| written(now, Some(&earlier), first))
+    endpoints.with_snapshot(|now| written(now, Some(&earlier), first))
 }
 
 fn written(now: &Snapshot, since: Option<&Earlier>, first: FirstValue) -> Response<'static> {

@@ -24,7 +24,7 @@ pub struct Monitoring {
     pub start: StartMonitoring,
 }
 
-/// The monitoring of one set of doors.
+/// The monitoring of one set of endpoints.
 #[derive(Debug)]
 pub(super) struct Monitor {
     monitoring: Option<Monitoring>,

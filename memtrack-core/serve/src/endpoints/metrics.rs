@@ -201,8 +201,7 @@ impl Writer<'_> {
         let about = "Widest mean interval between samples so far; 0 if every block was recorded";
         self.gauge("memtrack_sample_interval", Some(Unit::Bytes), about, interval)?;
         let limit = (DETECTION_FACTOR * interval).min(sampling.unrecorded_bytes as f64);
-        let about =
-            "Small blocks that a line may hold and still be missing in the profile, with 5 % probability";
+        let about = "Small blocks that a line may hold and be missing in the profile with 5 % probability, at the widest interval so far";
         self.gauge("memtrack_detection_limit", Some(Unit::Bytes), about, limit)?;
         if let Some(peak) = &running.peak {
             let about = "Lower bound on the peak of the heap's live bytes since small blocks are sampled";
