@@ -12,11 +12,11 @@ mod recording;
 
 use crate::http::{Handler, Load, Request, Response};
 use memtrack_model::Snapshot;
-use memtrack_recorder::events::session;
+use memtrack_recorder::events::{ForkCell, session};
 use memtrack_recorder::reentry;
 use monitoring::Monitor;
 use query::Query;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 pub use monitoring::{Monitoring, StartMonitoring};
 
@@ -66,15 +66,16 @@ const ENDPOINTS: &[Endpoint] = &[
 #[derive(Debug)]
 pub struct Endpoints {
     monitor: Monitor,
-    /// Held while a snapshot is taken and used, so that there is one at a time.
-    snapshot: Mutex<()>,
 }
+
+/// Locked while a snapshot is taken and used, so that there is one at a time.
+static SNAPSHOT: ForkCell<Mutex<()>> = ForkCell::new(|| Mutex::new(()));
 
 impl Endpoints {
     /// Creates the responses. Without `monitoring`, requests do not start it.
     pub fn new(monitoring: Option<Monitoring>) -> Self {
         let _inside = reentry::enter();
-        Self { monitor: Monitor::new(monitoring), snapshot: Mutex::new(()) }
+        Self { monitor: Monitor::new(monitoring) }
     }
 
     /// Returns the response to a `GET`. The caller must be inside memtrack, or the memory that this takes is
@@ -101,7 +102,7 @@ impl Endpoints {
             Ok(in_use) => in_use,
             Err(refusal) => return refusal,
         };
-        let _one_at_a_time = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = SNAPSHOT.lock();
         match session::snapshot() {
             Some(snapshot) => respond(&snapshot),
             None => Response::refusal(

@@ -29,6 +29,9 @@ pub struct Monitoring {
 pub(super) struct Monitor {
     monitoring: Option<Monitoring>,
     shared: Arc<Shared>,
+    /// The generation of the process in which `shared` was made. In a forked child, its lock may be held by a thread that
+    /// does not exist there.
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -39,21 +42,22 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// The generation of the process for which monitoring was started here; `None` if it is not on.
-    started_in: Option<u32>,
+    /// Whether monitoring was started here, and is on.
+    is_started: bool,
     /// The requests that use the recording now.
     users: u32,
     last_use: Instant,
 }
 
-/// A request that uses the recording.
+/// A request that uses the recording. If requests start monitoring, it does not end meanwhile.
 #[derive(Debug)]
-pub(super) struct InUse<'a>(&'a Shared);
+pub(super) struct InUse<'a>(Option<&'a Shared>);
 
 impl Monitor {
     pub(super) fn new(monitoring: Option<Monitoring>) -> Self {
-        let state = State { started_in: None, users: 0, last_use: Instant::now() };
-        Self { monitoring, shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }) }
+        let state = State { is_started: false, users: 0, last_use: Instant::now() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        Self { monitoring, shared, generation: generation() }
     }
 
     /// Begins a use of the recording, and starts monitoring if it is off and requests may start it.
@@ -66,13 +70,17 @@ impl Monitor {
                 "this program is recorded by `memtrack run`: its profile is in that command's recording";
             return Err(Response::refusal(503, why));
         }
+        let Some(monitoring) = &self.monitoring else {
+            let why = "nothing is being monitored: call memtrack_core::start_monitor() when the program begins, or let the \
+                       first request start it with ServeOptions::start_on_request";
+            return running_sums().map(|_| InUse(None)).ok_or_else(|| Response::refusal(503, why));
+        };
+        if self.generation != generation() {
+            let why = "this process was forked since: requests cannot start monitoring here; create the endpoints again";
+            return Err(Response::refusal(503, why));
+        }
         let mut state = self.shared.lock();
         if running_sums().is_none() {
-            let Some(monitoring) = &self.monitoring else {
-                let why = "nothing is being monitored: call memtrack_core::start_monitor() when the program begins, or let the \
-                           first request start it with serve::Options::start_on_request";
-                return Err(Response::refusal(503, why));
-            };
             let refusal = |why: String| Response::refusal(503, &format!("monitoring cannot start: {why}"));
             match (monitoring.start)(&monitoring.options) {
                 Ok(true) => {}
@@ -89,10 +97,10 @@ impl Monitor {
                 drop(session::stop());
                 return Err(refusal(format!("no thread to stop it later: {error}")));
             }
-            state.started_in = Some(generation());
+            state.is_started = true;
         }
         state.users += 1;
-        Ok(InUse(&self.shared))
+        Ok(InUse(Some(&self.shared)))
     }
 }
 
@@ -104,13 +112,13 @@ impl Shared {
     /// Waits until no request has used the recording for a while, and stops monitoring.
     fn stop_when_idle(&self, idle: Duration) {
         let mut state = self.lock();
-        while state.started_in.is_some() {
+        while state.is_started {
             let left = match state.users {
                 0 => idle.saturating_sub(state.last_use.elapsed()),
                 _ => idle,
             };
             if left.is_zero() {
-                state.started_in = None;
+                state.is_started = false;
                 // The lock is held meanwhile, so that a request waits and then starts monitoring again.
                 drop(session::stop());
                 return;
@@ -123,11 +131,14 @@ impl Shared {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        let _inside = reentry::enter();
-        let started_in = self.shared.lock().started_in.take();
-        self.shared.changed.notify_all();
         // In a forked child, the session is the parent's.
-        if started_in == Some(generation()) {
+        if self.generation != generation() {
+            return;
+        }
+        let _inside = reentry::enter();
+        let is_started = std::mem::replace(&mut self.shared.lock().is_started, false);
+        self.shared.changed.notify_all();
+        if is_started {
             drop(session::stop());
         }
     }
@@ -135,8 +146,10 @@ impl Drop for Monitor {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.users -= 1;
-        state.last_use = Instant::now();
+        if let Some(shared) = self.0 {
+            let mut state = shared.lock();
+            state.users -= 1;
+            state.last_use = Instant::now();
+        }
     }
 }

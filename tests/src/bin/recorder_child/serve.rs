@@ -3,6 +3,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::host::internal_heap_bytes;
 use memtrack_core::recorder::Options;
+use memtrack_core::serve::{ServeOptions, respond};
 use memtrack_tests::counting::live_bytes;
 use memtrack_tests::forked::status_of;
 use memtrack_tests::http::get;
@@ -69,8 +70,7 @@ pub fn heap() {
     drop((response, profile));
     server.stop();
     black_box(&held);
-    let metrics = memtrack_core::serve::respond("/metrics");
-    drop(metrics);
+    drop(respond("/metrics"));
     let live = memtrack_core::snapshot().unwrap();
     let counts = live.exact_counts(DeviceId::HOST).unwrap();
     let recorded = counts.allocated_bytes as i64 - counts.freed_bytes as i64;
@@ -94,7 +94,16 @@ pub fn fork() {
     let server = memtrack_core::serve("127.0.0.1:0").unwrap();
     let address = server.local_addr();
     assert_eq!(get(address, "/metrics").status, 200);
-    let child = sleeping_child();
+    let endpoints = ServeOptions::new().start_on_request(Options::new(), Duration::from_secs(60)).endpoints();
+    assert_eq!(endpoints.respond("/debug/pprof/heap").status, 200);
+    let works_in_child = || {
+        // Their lock may be held in the parent.
+        let refusal = endpoints.respond("/debug/pprof/heap");
+        assert!(refusal.status == 503 && refusal.body.starts_with(b"this process was forked"));
+        // The child's recording goes on.
+        assert_eq!(respond("/debug/pprof/heap").status, 200);
+    };
+    let child = sleeping_child(works_in_child);
     assert_eq!(get(address, "/metrics").status, 200, "the parent still serves");
     server.stop();
     assert!(TcpStream::connect(address).is_err());
@@ -107,7 +116,7 @@ pub fn fork() {
     let parent = unsafe { libc::fork() };
     if parent == 0 {
         let server = memtrack_core::serve("127.0.0.1:0").unwrap();
-        let child = sleeping_child();
+        let child = sleeping_child(|| ());
         let port = server.local_addr().port();
         writer.write_all(&[&port.to_ne_bytes()[..], &child.to_ne_bytes()].concat()).unwrap();
         loop {
@@ -126,8 +135,8 @@ pub fn fork() {
     memtrack_core::stop();
 }
 
-/// Forks a child that uses the handles of its parent's server, as dropping values does, and then sleeps.
-fn sleeping_child() -> libc::pid_t {
+/// Forks a child that serves as well, calls `check`, and then sleeps.
+fn sleeping_child(check: impl Fn()) -> libc::pid_t {
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     // SAFETY: the child runs only this function's code on its only thread, and is ended.
     let child = unsafe { libc::fork() };
@@ -135,6 +144,7 @@ fn sleeping_child() -> libc::pid_t {
         let server = memtrack_core::serve("127.0.0.1:0").unwrap();
         assert_eq!(get(server.local_addr(), "/metrics").status, 200);
         server.stop();
+        check();
         writer.write_all(&[1]).unwrap();
         loop {
             std::thread::sleep(Duration::from_secs(1));
