@@ -247,7 +247,7 @@
 //!   module, and advice on lowering the peak.
 //! - `cycles`: cycles of reference-counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
-//! - `serve`: heap profiles and metrics over HTTP ([`serve`](mod@serve)).
+//! - `serve`: heap profiles and metrics over HTTP (`memtrack_core::serve`).
 //! - `cuda-stats`: reports from the CUDA driver and NVML about devices, pools and processes.
 //!
 //! # The modules, for contributors

@@ -158,6 +158,6 @@ mod tests {
             [1000, 700, 2, 1]
         );
         assert_eq!((row.sums.allocated(), row.sums.recorded, row.dropped), (300, 3, 0));
-        session::stop();
+        session::stop().1.unwrap();
     }
 }
