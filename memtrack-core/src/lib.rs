@@ -252,7 +252,7 @@
 //!
 //! # The modules, for contributors
 //!
-//! - `monitor`, `recording`, `dump`, `who_holds`: starting and stopping, the finished recording, and files and reports
+//! - `monitor`, `recording`, `dump`, `who_holds`, `resident`: starting and stopping, the finished recording, and files and reports
 //!   while recording continues; `plain`: a monitor without reports.
 //! - `serve`: the program's memory over HTTP.
 //! - `off_cycles`: the functions of `cycles` in builds without it. (Without the recorder, its functions do nothing.)
@@ -273,6 +273,8 @@ mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
 mod plain;
 mod recording;
+#[cfg(feature = "report")]
+mod resident;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod testing;
@@ -308,6 +310,8 @@ pub use memtrack_recorder::allocator::TrackingAllocator;
 pub use memtrack_recorder::record::mark;
 pub use monitor::{snapshot, start_monitor, start_monitor_with, stop};
 pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
+#[cfg(feature = "report")]
+pub use resident::resident;
 #[cfg(feature = "serve")]
 pub use serve::serve;
 #[cfg(feature = "report")]

@@ -14,7 +14,7 @@
 //!   and how they end; snapshots (`collect`, `merge`); streams; forks; segments and driver memory.
 //! - `accounts`: exact sums for tests with limits.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
-//!   `internal_bytes`: memtrack's own memory.
+//!   `internal_bytes`, `internal_blocks`, `internal_pages`: memtrack's own memory.
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
@@ -54,7 +54,12 @@ mod guarded_file;
 #[cfg(feature = "record")]
 pub mod host;
 #[cfg(feature = "record")]
+mod internal_blocks;
+#[cfg(feature = "record")]
 pub mod internal_bytes;
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub mod internal_pages;
 #[cfg(feature = "record")]
 pub mod internal_thread;
 #[cfg(feature = "record")]

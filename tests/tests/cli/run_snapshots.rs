@@ -152,7 +152,7 @@ const VERBS: [(&str, &[&str]); 21] = [
 ];
 
 /// Verbs that take other files, or that cannot report on these files.
-const OTHER_VERBS: [&str; 17] = [
+const OTHER_VERBS: [&str; 18] = [
     "advise",
     "categories",
     "completions",
@@ -164,6 +164,7 @@ const OTHER_VERBS: [&str; 17] = [
     "man",
     "modules",
     "processes",
+    "rss",
     "run",
     "schema",
     "simulate",

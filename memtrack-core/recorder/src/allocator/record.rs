@@ -7,7 +7,7 @@ use crate::events::{
 };
 use crate::host::{HOST_SLOT, count_internal, live_filter, transferred};
 use crate::settings::{sample_threshold_bytes, session};
-use crate::{reentry, switch};
+use crate::{internal_blocks, reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
 
 const HEAP: StreamId = StreamId(0);
@@ -38,6 +38,7 @@ pub(super) fn record_alloc(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_internal(size_bytes as i64);
+            internal_blocks::add(block as u64, size_bytes);
             transferred::allocated(block as u64, size_bytes);
         }
         return;
@@ -90,6 +91,7 @@ fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
 pub(super) fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
         transferred::remove_if_known(address, size_bytes);
+        internal_blocks::remove(address, size_bytes);
         return count_internal(-(size_bytes as i64));
     }
     if is_copy() {
@@ -146,9 +148,13 @@ fn record_realloc_in_hook(
         let is_internal = reentry::is_inside();
         // Remove the block before another thread can receive its address.
         let was_transferred = is_internal && transferred::remove_if_known(old as u64, old_size as u64);
+        if is_internal {
+            internal_blocks::remove(old as u64, old_size as u64);
+        }
         let (new, new_size) = realloc();
         if !new.is_null() && is_internal {
             count_internal(new_size as i64 - old_size as i64);
+            internal_blocks::add(new as u64, new_size as u64);
             match was_transferred {
                 true => transferred::add(new as u64, new_size as u64),
                 false => transferred::allocated(new as u64, new_size as u64),
@@ -189,6 +195,7 @@ fn write_free(hook: HookContext, freed: FreeInProgress, size_bytes: u64) {
     if !freed.is_known() && transferred::remove_if_known(freed.address(), size_bytes) {
         // The program's sums never included the block.
         count_internal(-(size_bytes as i64));
+        internal_blocks::remove(freed.address(), size_bytes);
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.finish_free(freed, size_bytes, HEAP, false);
     } else {

@@ -1,9 +1,11 @@
 //! The thread that writes a stream. It writes chunks when they are full, so that no thread of the program waits for a
 //! disk. Twice a second it also appends the events in chunks that are not full, and other changes.
 
+use super::resident_reading::StreamReadings;
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::internal_thread;
 use crate::stack::capture::binaries_generation;
+use crate::switch;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU8, AtomicU32};
@@ -82,7 +84,12 @@ fn run_loop(number: u32) {
     let stream_thread = &recorder.stream_thread;
     // Starts from the list that the file begins with: the program may have loaded more binaries since.
     let mut binaries_seen = 0;
-    recorder.with_stream(|stream| binaries_seen = stream.binaries_seen());
+    let mut is_in_parts = false;
+    recorder.with_stream(|stream| {
+        binaries_seen = stream.binaries_seen();
+        is_in_parts = stream.max_bytes().is_some();
+    });
+    let mut resident = StreamReadings::new(is_in_parts);
     let mut readings_seen = 0;
     let mut sums_schedule = scope_sums::WriteSchedule::default();
     let mut last_update = Instant::now();
@@ -105,6 +112,10 @@ fn run_loop(number: u32) {
         last_update = Instant::now();
         sums_schedule.update(recorder);
         update(recorder, &mut binaries_seen, &mut readings_seen);
+        // The pages are read under no lock.
+        if let Some(reading) = switch::is_on(switch::HOST).then(|| resident.read_if_due()).flatten() {
+            recorder.with_stream(|stream| stream.attempt(|stream| stream.writer.resident(&reading)));
+        }
     }
 }
 
