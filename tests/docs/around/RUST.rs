@@ -4,6 +4,15 @@ mod begin {
     block!("#[global_allocator]");
 }
 
+mod allocators {
+    /// A stand-in: jemalloc takes a minute to build, and `tests/programs/allocators` has the same lines with the real one.
+    mod tikv_jemallocator {
+        pub use std::alloc::System as Jemalloc;
+    }
+
+    block!("use tikv_jemallocator::Jemalloc;");
+}
+
 mod output {
     use crate::program::*;
 
