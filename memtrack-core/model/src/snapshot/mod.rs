@@ -20,6 +20,7 @@ mod scope_sums;
 mod strings;
 mod superseded;
 mod tables;
+mod tasks;
 mod value;
 mod weighed;
 
@@ -39,5 +40,6 @@ pub use processes::{ProcessEnd, ProcessRow, Unrecorded, main_process};
 pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;
+pub use tasks::{Task, TaskPlace, TaskTable};
 pub use value::*;
 pub use weighed::{WeighedBlock, sample_label};
