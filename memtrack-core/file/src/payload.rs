@@ -301,7 +301,8 @@ pub(super) fn read_tasks(payload: &[u8]) -> Result<(TaskTable, bool), Malformed>
     let count = bytes.read_count(5)?;
     let mut places = Vec::with_capacity(count);
     for _ in 0..count {
-        let [name, file] = [bytes.read_text()?, bytes.read_text()?].map(|text| truncate_name(&text).to_owned());
+        let [name, file] =
+            [bytes.read_text()?, bytes.read_text()?].map(|text| truncate_name(&text).to_owned());
         let line = bytes.read_u32()?;
         places.push(TaskPlace { name, file, line, begun: bytes.read_number()?, ended: bytes.read_number()? });
     }

@@ -38,5 +38,7 @@ pub mod ranks;
 #[cfg(feature = "compare")]
 pub mod sizes;
 pub mod summary;
+#[cfg(feature = "all")]
+pub mod tasks;
 pub mod terminal;
 pub mod top;

@@ -24,7 +24,7 @@ mod tests;
 
 pub use future::{CurrentTask, TaskGuard, Tracked, current, track_at};
 #[cfg(feature = "record")]
-pub(crate) use table::{clear, until};
+pub(crate) use table::{clear, running, until};
 
 /// The maximum memory of the tables.
 #[cfg(test)]

@@ -17,8 +17,8 @@ const OTHER: u32 = 1;
 
 /// The maximum memory of all places and counts. Names are bounded with those of scopes.
 #[cfg(test)]
-pub(super) const MAX_BYTES: usize = MAX_PLACES as usize
-    * (size_of::<Place>() + 3 * size_of::<Link<Place>>() + size_of::<[AtomicU64; 2]>());
+pub(super) const MAX_BYTES: usize =
+    MAX_PLACES as usize * (size_of::<Place>() + 3 * size_of::<Link<Place>>() + size_of::<[AtomicU64; 2]>());
 
 struct Place {
     number: u32,
@@ -72,7 +72,8 @@ pub(super) fn number_of(name: &str, location: &Location<'_>) -> u32 {
                 return OTHER;
             };
             crate::internal_bytes::add_inherited(size_of::<Place>());
-            let place = places.set.insert(vacant, Box::leak(Box::new(Place { number, name, file, line })), is);
+            let place =
+                places.set.insert(vacant, Box::leak(Box::new(Place { number, name, file, line })), is);
             // A thread that loses a race wastes a number. The place has the number before an event can refer to it.
             let _ = places.by_number[place.number as usize].fill(place);
             place.number
@@ -99,9 +100,12 @@ pub(super) fn all() -> Vec<TaskPlace> {
             let [begun, ended] = [0, 1].map(|which| counts.0[number][which].load(Ordering::Relaxed));
             let counts = TaskPlace { begun, ended, ..TaskPlace::default() };
             match places.by_number[number].get() {
-                Some(place) => {
-                    TaskPlace { name: place.name.to_owned(), file: place.file.to_owned(), line: place.line, ..counts }
-                }
+                Some(place) => TaskPlace {
+                    name: place.name.to_owned(),
+                    file: place.file.to_owned(),
+                    line: place.line,
+                    ..counts
+                },
                 None => counts,
             }
         })
