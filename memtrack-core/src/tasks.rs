@@ -49,7 +49,7 @@
 //! **Cost.** While nothing is monitored, a poll costs a load and a branch more. Otherwise it saves and restores one word; the begin
 //! and the end of a task take a lock for one row each. docs/COSTS.md has the numbers.
 //!
-//! **Limits.** 65,536 tasks have a row with their times. Then the rows of tasks that have ended are used again; tasks beyond
+//! **Limits.** 32,768 tasks have a row with their times. Then the rows of tasks that have ended are used again; tasks beyond
 //! that are counted, and their memory belongs to their place all the same. There are at most 4,094 places: name a task after
 //! what it does, not after the request. Tasks that are made before the monitoring begins count from their first poll in it. The
 //! recordings of `memtrack run` have no tasks.

@@ -50,3 +50,25 @@ mod tensors {
         Ok(())
     }
 }
+
+mod tasks {
+    use crate::program::*;
+
+    struct Connection;
+
+    struct Listener;
+
+    impl Listener {
+        async fn accept(&self) -> Result<(Connection, ())> {
+            unimplemented!()
+        }
+    }
+
+    async fn serve(_: Connection) {}
+
+    async fn refresh() {}
+
+    async fn run(listener: Listener) -> Result<()> {
+        block!("use memtrack_core::tasks;");
+    }
+}

@@ -1,4 +1,4 @@
-//! The table of tasks. It has room for 65,536: once it is full, a new row replaces that of the task that ended first, so running
+//! The table of tasks. It has room for 32,768: once it is full, a new row replaces that of the task that ended first, so running
 //! tasks keep theirs; if all of them are running, the new task has none, and is counted. Sixteen shards have a lock each, which
 //! is held while one row is copied and nothing is allocated. Tasks are distributed by their number, so that threads that
 //! make tasks at the same time rarely wait for each other.
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
 /// The maximum number of rows of a shard.
-const ROWS: usize = 1 << 12;
+const ROWS: usize = 1 << 11;
 
 const BYTES: usize = SHARDS * ROWS * (size_of::<Task>() + size_of::<u32>());
 

@@ -5,7 +5,7 @@
 //! left behind: they handed it on, or nothing frees it. The rows and the memory outside all tasks add up to the live
 //! bytes of the heap.
 //!
-//! **Why is the state of some tasks unknown?** The recorder has rows for 65,536 tasks. Once they are all used, the rows of tasks
+//! **Why is the state of some tasks unknown?** The recorder has rows for 32,768 tasks. Once they are all used, the rows of tasks
 //! that have ended are used again, so at the end of a recording a task without a row has ended, unless all rows were those of running
 //! tasks. At an earlier moment, such a task may have been running.
 

@@ -52,7 +52,7 @@ impl TasksReport {
         }
         let mut notes = String::new();
         if self.places.iter().any(|place| place.by_unknown.blocks > 0) {
-            notes += "State unknown: the memory of tasks that no longer have a row in the recorder's table (65,536 rows), or that \
+            notes += "State unknown: the memory of tasks that no longer have a row in the recorder's table (32,768 rows), or that \
                       began after the table was last written.\n";
         }
         if self.without_row > 0 {
