@@ -15,7 +15,7 @@ use super::{places, table, table::BegunTask};
 use crate::{events, reentry, settings, shared_memory, switch};
 use memtrack_model::event::TaskId;
 
-/// `None` once the future is ready, so that it is dropped inside its task.
+/// `None` once the future was ready while its task was recorded, so that it is dropped inside the task.
 #[cfg(feature = "record")]
 type Inner<F> = Option<F>;
 #[cfg(not(feature = "record"))]
@@ -147,14 +147,14 @@ impl<F: Future> Tracked<F> {
     #[inline(always)]
     fn poll_in_task(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let task = this.task.begun();
-        let mut end = End(None);
-        let _current = TaskGuard::of(task);
         let mut future =
             this.future.as_mut().as_pin_mut().expect("a tracked future was polled after it was ready");
+        let Some(task) = this.task.begun() else { return future.poll(context) };
+        let mut end = End(None);
+        let _current = TaskGuard::of(Some(task));
         let poll = future.as_mut().poll(context);
         if poll.is_ready() {
-            end.0 = task;
+            end.0 = Some(task);
             this.future.set(None);
         }
         poll

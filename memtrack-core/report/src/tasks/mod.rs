@@ -42,7 +42,7 @@ pub struct TasksReport {
     pub outside: HeldMemory,
     /// Sums over all places and the memory outside them, which are the recorder's own counts if it has them.
     pub totals: Totals,
-    /// The tasks that hold most, largest first.
+    /// The tasks that hold most, largest first: by the lower ends of the intervals, where blocks were sampled.
     pub largest: Vec<TaskRow>,
     /// The running tasks that began first, oldest first: those that may never end.
     pub oldest: Vec<TaskRow>,
@@ -288,8 +288,10 @@ pub fn tasks(snapshot: &Snapshot, symbols: &mut Symbolizer, options: TasksOption
             held: by_task.get(&task.id).copied().unwrap_or_default().held(&precision, ends),
         }
     };
-    let mut holders: Vec<(&Task, u64)> =
-        by_task.iter().filter_map(|(id, sums)| Some((*rows.get(id)?, sums.bytes))).collect();
+    // By what they hold with certainty: a small block that was sampled stands for many, but hardly for those of one task.
+    let certain = |sums: &Sums| precision.bytes(&sums.byte_sum).low as u64;
+    let mut holders: Vec<(&Task, [u64; 2])> =
+        by_task.iter().filter_map(|(id, sums)| Some((*rows.get(id)?, [certain(sums), sums.bytes]))).collect();
     holders.sort_by_key(|(task, bytes)| (std::cmp::Reverse(*bytes), task.id.number()));
     let mut running: Vec<&Task> = table.rows.iter().filter(|row| row.is_running_at(ticks)).collect();
     running.sort_by_key(|task| (task.begun_ticks, task.id.number()));

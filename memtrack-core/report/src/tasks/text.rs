@@ -33,7 +33,7 @@ impl TasksReport {
         let Layout { width, .. } = layout.into();
         let total = self.totals.bytes_error.as_bytes(self.totals.allocated_bytes);
         let mut text = wrap(
-            &format!("Memory of tasks on the {}, {}: {total}\n", self.device.name, self.at.name()),
+            &format!("Memory of tasks on the {}, {}: {total}\n\n", self.device.name, self.at.name()),
             width,
         );
         text += &fit(width, |room| self.format_places(room));
@@ -45,7 +45,7 @@ impl TasksReport {
         let lists =
             [("The largest tasks", &self.largest), ("The running tasks that began first", &self.oldest)];
         for (title, tasks) in lists.into_iter().filter(|(_, tasks)| !tasks.is_empty()) {
-            text += &format!("\n{title}:\n{}", fit(width, |room| format_tasks(tasks, room)));
+            text += &format!("\n{title}:\n\n{}", fit(width, |room| format_tasks(tasks, room)));
         }
         if running == 0 {
             text += "\nNo task was running.\n";

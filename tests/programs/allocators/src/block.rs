@@ -31,8 +31,9 @@ impl Block {
                 Self::Pages(pages)
             }
             _ => {
+                // Not zeroed by the allocator.
                 let mut bytes = Vec::with_capacity(size);
-                bytes.resize(size, 0);
+                bytes.extend(std::iter::repeat_n(1, size));
                 mark(&mut bytes);
                 Self::Bytes(bytes)
             }
