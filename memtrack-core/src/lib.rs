@@ -351,6 +351,7 @@ pub mod recorder;
 pub mod scope;
 
 pub mod snapshot;
+pub mod tasks;
 
 /// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded
 /// binaries (`modules`, feature `record`). When the recording is read, possibly later or on another machine,

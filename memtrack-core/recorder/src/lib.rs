@@ -3,11 +3,12 @@
 //!
 //! The modules:
 //!
-//! - `record`, `allocator`, `scope`, `operators`: what programs call. Without the feature `record`, only these and `switch`
-//!   are compiled, and do nothing.
+//! - `record`, `allocator`, `scope`, `operators`, `tasks`: what programs call. Without the feature `record`, only these and
+//!   `switch` are compiled, and do nothing.
 //! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
 //! - `clock`, and `settings` of the running session; `scope`: the open scopes; `stack`: capture, interning and loaded
 //!   binaries.
+//! - `tasks`: futures whose memory is added up separately.
 //! - `host`: which small blocks of the heap are recorded (budget and sampler). It does not depend on `events`, which does
 //!   not depend on `allocator`.
 //! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table and order; sessions
@@ -34,6 +35,7 @@ pub mod operators;
 pub mod record;
 pub mod scope;
 pub mod switch;
+pub mod tasks;
 
 #[cfg(feature = "record")]
 pub mod accounts;

@@ -1,5 +1,6 @@
 //! The recorder: the events that it keeps, their order, and the recording after every kind of exit.
 
+mod allocators;
 mod context;
 mod dumps;
 mod endings;

@@ -10,7 +10,14 @@ use crate::settings::{sample_threshold_bytes, session};
 use crate::{internal_blocks, reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
 
-const HEAP: StreamId = StreamId(0);
+/// The stream of blocks that were not recorded when they were allocated, whose task is therefore unknown.
+const NO_TASK: StreamId = StreamId(0);
+
+/// Returns the stream of blocks of the heap, which is the task that the thread polls: `Event::recorded_task`.
+#[inline(always)]
+fn current_task() -> StreamId {
+    StreamId(reentry::task())
+}
 
 /// Counts or records an allocation, where `block` is null if the allocation failed.
 #[inline(never)]
@@ -197,7 +204,7 @@ fn write_free(hook: HookContext, freed: FreeInProgress, size_bytes: u64) {
         count_internal(-(size_bytes as i64));
         internal_blocks::remove(freed.address(), size_bytes);
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
-        hook.finish_free(freed, size_bytes, HEAP, false);
+        hook.finish_free(freed, size_bytes, NO_TASK, false);
     } else {
         // The filter gave a false positive: the block was not sampled.
         hook.thread.state.totals(HOST_SLOT).count_free(size_bytes);
@@ -208,13 +215,13 @@ fn write_free(hook: HookContext, freed: FreeInProgress, size_bytes: u64) {
 #[inline(always)]
 fn write_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
-        return hook.record_without_block(Action::Oom, HOST, HEAP, 0, size_bytes);
+        return hook.record_without_block(Action::Oom, HOST, current_task(), 0, size_bytes);
     }
     let is_small = size_bytes < sample_threshold_bytes();
     if is_small {
         live_filter::add(block as u64);
     }
-    if !hook.alloc(HOST, HEAP, block as u64, size_bytes, flags) && is_small {
+    if !hook.alloc(HOST, current_task(), block as u64, size_bytes, flags) && is_small {
         live_filter::remove(block as u64);
     }
     let local = hook.thread.local();

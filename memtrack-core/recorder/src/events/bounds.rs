@@ -39,6 +39,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
         ("reserve", host::reserve::RESERVE_BYTES),
         ("stacks of its own", separate_stack::MAX_BYTES),
         ("marked moments", marks::MAX_BYTES),
+        ("tasks", crate::tasks::MAX_BYTES),
         ("mapped ranges", crate::mapped::MAX_BYTES),
         ("lines of Python", python::MAX_BYTES),
     ];

@@ -206,7 +206,7 @@ impl CurrentThread {
 
     /// Returns a new stamp for something that has no address, and stores it as the thread's newest.
     #[inline]
-    pub(super) fn stamp(self) -> u64 {
+    pub(crate) fn stamp(self) -> u64 {
         let newest = &self.local().newest_ticks;
         let ticks = stamp(ticks_after(newest.get()), 0, newest.get());
         newest.set(ticks);

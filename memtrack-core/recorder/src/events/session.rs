@@ -346,6 +346,7 @@ impl Recorder {
         drop(rings);
         super::operators::clear();
         super::marks::clear();
+        crate::tasks::clear();
         crate::host::forget_samples();
         super::counted_peak::clear();
     }
