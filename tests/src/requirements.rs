@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Returns each requirement's `cfg` name and, if the requirement is met, the file that proves it (an empty path if no file
 /// does).
-pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 10] {
+pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 11] {
     // This is one file in the folder, not the folder itself: cargo checks before every build whether the path has changed, and
     // for a folder it would check all files in it.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
@@ -23,8 +23,18 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 10] {
         ("aarch64_assembler", tool("aarch64-linux-gnu-as")),
         ("musl_gcc", tool("musl-gcc")),
         ("jemalloc", library("libjemalloc.a")),
+        ("bpftrace", tool("bpftrace").filter(|path| can_attach(path))),
         ("programs_with_rights", can_give_rights().then(PathBuf::new)),
     ]
+}
+
+/// Returns whether bpftrace can attach to programs: the kernel supports it, and this process has the right.
+fn can_attach(bpftrace: &Path) -> bool {
+    // bpftrace runs `BEGIN` by attaching to itself.
+    let mut command = Command::new(bpftrace);
+    let status =
+        command.args(["-e", "BEGIN { exit(); }"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// Returns whether this process can make a program with the set-user-ID or set-group-ID bit and start it as another user: as

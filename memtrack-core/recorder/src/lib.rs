@@ -15,6 +15,7 @@
 //! - `accounts`: exact sums for tests with limits.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
+//! - `probes`: the static probes (USDT) that profilers outside the program attach to.
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
@@ -60,6 +61,8 @@ pub mod internal_bytes;
 pub mod mapped;
 #[cfg(feature = "record")]
 pub mod message;
+#[cfg(feature = "record")]
+mod probes;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod python;

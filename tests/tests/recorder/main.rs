@@ -13,6 +13,7 @@ mod order;
 mod packages;
 mod parts;
 mod plugins;
+mod probes;
 mod ring;
 mod stream;
 mod tracing_candle;

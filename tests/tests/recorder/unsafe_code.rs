@@ -52,6 +52,7 @@ const FILES: &[(&str, &str, &str)] = &[
         "the processor's counter, the auxiliary vector, `errno`",
     ),
     ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
+    ("memtrack-core/recorder/src", "probes", "a `nop` with a note that tools outside the program read"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",

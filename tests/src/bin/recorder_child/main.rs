@@ -7,6 +7,7 @@ mod endings;
 mod forks;
 mod holds;
 mod plugins;
+mod probes;
 mod safety;
 mod streams;
 mod totals;
@@ -58,6 +59,7 @@ fn main() {
         ["dump_beside_threads", folder] => dumps::beside_threads_that_record(folder),
         ["dump_without_a_monitor", folder] => dumps::without_a_monitor(folder),
         ["dump_usage", folder] => dumps::usage(folder),
+        ["probes", how, rounds] => probes::events(how, rounds.parse().unwrap()),
         ["oom", path] => dumps::oom(path),
         ["oom_without_a_folder"] => dumps::oom_without_a_folder(),
         ["oom_observers", folder] => dumps::observers(folder),
