@@ -17,6 +17,7 @@
 //!   `internal_bytes`: memtrack's own memory.
 //! - `probes`: the static probes (USDT) that profilers outside the program attach to.
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
+//! - `dumps`: dumps when SIGUSR2 arrives or memory runs low; `background`: memtrack's own threads.
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `errno`, `environment`: files, messages and signals in a program that does
@@ -38,11 +39,15 @@ pub mod switch;
 
 #[cfg(feature = "record")]
 pub mod accounts;
+#[cfg(feature = "record")]
+mod background;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
 #[cfg(feature = "record")]
 mod clock;
+#[cfg(feature = "record")]
+pub mod dumps;
 #[cfg(feature = "record")]
 pub mod environment;
 #[cfg(feature = "record")]

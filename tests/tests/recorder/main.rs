@@ -19,5 +19,6 @@ mod stream;
 mod tracing_candle;
 mod trackers;
 mod unsafe_code;
+mod watched_dumps;
 
 memtrack_tests::tests_wait!();

@@ -109,11 +109,12 @@ fn the_library_of_memtrack_run_has_each_probe_once() {
         .status()
         .unwrap();
     assert!(status.success());
-    let libraries = files_below(&folder.path().join("cache"));
-    let with_probes =
-        libraries.iter().filter(|path| !probes(&fs::read(path).unwrap()).is_empty()).collect::<Vec<_>>();
-    let [library] = with_probes[..] else { panic!("{libraries:?}") };
-    assert_probes(library);
+    // The same library lies in several folders, for loaders with different search paths.
+    let files = files_below(&folder.path().join("cache"));
+    let libraries: Vec<_> =
+        files.iter().filter(|path| !probes(&fs::read(path).unwrap()).is_empty()).collect();
+    assert!(!libraries.is_empty(), "{files:?}");
+    libraries.iter().for_each(|library| assert_probes(library));
 }
 
 /// Runs a scenario while bpftrace counts the events of the probes. Returns the numbers that the program printed and those

@@ -231,7 +231,9 @@ impl HookContext {
             let totals = self.thread.state.totals(slot);
             if let Some(old) = replaced {
                 // The old memory must have been freed, since its address was allocated again.
-                probes::freeing_if_watched(device, address);
+                if old.flags.contains(EventFlags::WHOLE_SEGMENT) {
+                    probes::freeing_if_watched(device, address);
+                }
                 self.count_end(
                     slot,
                     free_event(device, address, segment_ticks - 1, &old, StackId::NONE),

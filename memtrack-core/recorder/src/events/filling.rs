@@ -25,7 +25,8 @@ pub(super) const MAX_FILLING_EVENTS: u64 = 1 << 18;
 fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
     let all = filling_events.load(Ordering::Relaxed).saturating_sub(u64::from(before));
     let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
-    let next = if all + u64::from(wanted) > MAX_FILLING_EVENTS { FIRST_CHUNK_EVENTS } else { wanted };
+    let most = settings::eighth_if_small(MAX_FILLING_EVENTS as usize) as u64;
+    let next = if all + u64::from(wanted) > most { FIRST_CHUNK_EVENTS } else { wanted };
     filling_events.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
     next
 }
