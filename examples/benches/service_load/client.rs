@@ -6,20 +6,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The number of connections.
-const CONNECTIONS: u64 = 4;
+const CONNECTIONS: u64 = 2;
 
 /// The requests of a slice of time.
 #[derive(Debug, Default)]
 pub struct Slice {
     latencies_us: Vec<u32>,
     seconds: f64,
-    /// The processor time of the service, in clock ticks.
-    pub ticks: u64,
+    /// The processor time of the service.
+    pub processor_ns: u64,
 }
 
 impl Slice {
     pub fn requests(&self) -> usize {
         self.latencies_us.len()
+    }
+
+    pub fn ns_per_request(&self) -> f64 {
+        self.processor_ns as f64 / self.requests() as f64
     }
 
     pub fn per_second(&self) -> f64 {
@@ -89,7 +93,7 @@ pub fn load(port: u16, time: Duration) -> io::Result<Slice> {
     let seconds = begun.elapsed().as_secs_f64();
     let mut latencies_us = parts?.concat();
     latencies_us.sort_unstable();
-    Ok(Slice { latencies_us, seconds, ticks: 0 })
+    Ok(Slice { latencies_us, seconds, processor_ns: 0 })
 }
 
 /// Sends requests one after the other, and returns all answers.

@@ -52,12 +52,14 @@ impl Service {
         Ok(Self { process, output, port: line.trim().parse()?, slices: Vec::new() })
     }
 
-    /// Returns the processor time of the service so far, in clock ticks: the 14th and 15th field of `stat`.
-    fn ticks(&self) -> Result<u64, Box<dyn Error>> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        let (_, fields) = stat.rsplit_once(") ").ok_or("a stat has the name in parentheses")?;
-        let fields: Vec<&str> = fields.split(' ').collect();
-        Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
+    /// Returns the processor time of the service's threads so far, in nanoseconds. No thread ends before the service does.
+    fn processor_ns(&self) -> Result<u64, Box<dyn Error>> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            sum += text.split(' ').next().ok_or("a schedstat has numbers")?.parse::<u64>()?;
+        }
+        Ok(sum)
     }
 
     /// Ends the service. Returns the bytes that memtrack held in it, if it recorded.
@@ -96,9 +98,9 @@ fn run(total: Duration, slice: Duration) -> Result<(), Box<dyn Error>> {
         // Each round in another order.
         for place in 0..services.len() {
             let service = &mut services[(round + place) % MODES.len()];
-            let before = service.ticks()?;
+            let before = service.processor_ns()?;
             let mut slice = client::load(service.port, slice)?;
-            slice.ticks = service.ticks()? - before;
+            slice.processor_ns = service.processor_ns()? - before;
             service.slices.push(slice);
         }
         round += 1;
@@ -110,20 +112,16 @@ fn run(total: Duration, slice: Duration) -> Result<(), Box<dyn Error>> {
     println!("| | requests per second | p99 | processor time per request | memtrack's own memory |");
     println!("|---|---:|---:|---:|---:|");
     let baseline = std::mem::take(&mut services[0].slices);
-    let ticks = |slices: &[Slice]| slices.iter().map(|slice| slice.ticks).sum::<u64>() as f64;
-    let requests = |slices: &[Slice]| slices.iter().map(|slice| slice.requests() as f64).sum::<f64>();
-    let cost = |slices: &[Slice]| ticks(slices) / requests(slices);
     for ((_, name), service) in MODES.into_iter().zip(services).skip(1) {
         let slices = &service.slices;
         let ratios = |of: fn(&Slice) -> f64| {
             spread(slices.iter().zip(&baseline).map(|(a, b)| of(a) / of(b)).collect())
         };
-        let (rate, p99) = (ratios(Slice::per_second), ratios(Slice::p99_us));
-        let time = cost(slices) / cost(&baseline);
+        let [rate, p99, time] = [Slice::per_second, Slice::p99_us, Slice::ns_per_request].map(ratios);
         let own = service
             .end()?
             .map_or(String::new(), |bytes| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64));
-        println!("| {name} | {rate} | {p99} | {time:.3} × | {own} |");
+        println!("| {name} | {rate} | {p99} | {time} | {own} |");
     }
     fs::remove_dir_all(folder)?;
     Ok(())
@@ -162,7 +160,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return service::serve(mode, path);
     }
-    let (mut total, mut slice) = (Duration::from_secs(120), Duration::from_millis(500));
+    let (mut total, mut slice) = (Duration::from_secs(120), Duration::from_millis(250));
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut number = || rest.next().and_then(|text| text.parse::<u64>().ok()).ok_or("expected a number");
