@@ -127,7 +127,7 @@ mod tests {
     fn a_kernel_without_the_file_or_with_another_one_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory");
-        let error = Stalls::open(&[path.clone()], SECOND, false).unwrap_err();
+        let error = Stalls::open(std::slice::from_ref(&path), SECOND, false).unwrap_err();
         assert!(error.contains("has no PSI"), "{error}");
         fs::write(&path, "nonsense").unwrap();
         let error = Stalls::open(&[path], SECOND, false).unwrap_err();

@@ -42,9 +42,9 @@ impl HookContext {
         self.thread.state.totals(slot).count_recorded();
         let place = &self.thread.state.chunks[slot];
         let chunk = place.load(Ordering::Relaxed);
-        // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
-        // thread pushes to it.
         let pushed = match probes::are_watched() {
+            // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
+            // thread pushes to it.
             false => unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) },
             true => None,
         };
