@@ -7,7 +7,7 @@ use crate::events::{
 };
 use crate::host::{HOST_SLOT, count_internal, live_filter, transferred};
 use crate::settings::{sample_threshold_bytes, session};
-use crate::{internal_blocks, reentry, switch};
+use crate::{internal_blocks, probes, reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
 
 /// The stream of blocks that were not recorded when they were allocated, whose task is therefore unknown.
@@ -171,6 +171,9 @@ fn record_realloc_in_hook(
     };
     // Stamp the free before another thread can receive the address, and write it once the reallocation has succeeded.
     let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.begin_free(HOST, old as u64));
+    if freed.as_ref().is_some_and(|freed| freed.is_known() || old_size as u64 >= sample_threshold_bytes()) {
+        probes::reallocating(old as u64);
+    }
     let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.restore_block(freed),
@@ -178,6 +181,7 @@ fn record_realloc_in_hook(
         None if !new.is_null() => hook.thread.state.totals(HOST_SLOT).count_free(old_size as u64),
         None => {}
     }
+    probes::reallocated();
     let size_bytes = new_size as u64;
     let is_sampled = !new.is_null() && size_bytes < sample_threshold_bytes();
     let flags = if is_sampled { sample(hook.thread, size_bytes) } else { Some(EventFlags::default()) };
