@@ -13,6 +13,7 @@ use memtrack_core::analysis::check::{Limits as Gate, Measurements};
 use memtrack_core::analysis::leaks::{LeakOptions, ReducedSnapshot, leaks, leaks_over};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
+use memtrack_core::analysis::tasks::{TasksOptions, tasks};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::cycles;
 use memtrack_core::profile::advice::Advice;
@@ -251,6 +252,10 @@ pub fn answers(data: &[u8]) {
     snapshot.modules.clear();
     let symbols = &mut Symbolizer::of(&snapshot);
     report_leaks(&snapshot, symbols);
+    for at in [Moment::Peak, Moment::End] {
+        let report = tasks(&snapshot, symbols, TasksOptions::new().at(at).limit(5));
+        let _ = report.map(|report| (report.to_text(Some(80)), serde_json::to_value(&report)));
+    }
     let snapshot = snapshot.into_pytorch(symbols);
     report_leaks(&snapshot, symbols);
     for device in snapshot.device_ids() {

@@ -252,8 +252,8 @@
 //!
 //! # The modules, for contributors
 //!
-//! - `monitor`, `recording`, `dump`, `who_holds`, `resident`: starting and stopping, the finished recording, and files and reports
-//!   while recording continues; `plain`: a monitor without reports.
+//! - `monitor`, `recording`, `dump`, `watched_dumps`, `who_holds`, `resident`: starting and stopping, the finished
+//!   recording, and files and reports while recording continues; `plain`: a monitor without reports.
 //! - `serve`: the program's memory over HTTP.
 //! - `off_cycles`: the functions of `cycles` in builds without it. (Without the recorder, its functions do nothing.)
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
@@ -282,6 +282,7 @@ pub mod testing;
 pub mod tracing;
 #[cfg(feature = "report")]
 pub mod tracker;
+mod watched_dumps;
 #[cfg(feature = "report")]
 mod who_holds;
 #[cfg(all(test, feature = "record"))]
@@ -314,6 +315,7 @@ pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observ
 pub use resident::resident;
 #[cfg(feature = "serve")]
 pub use serve::serve;
+pub use watched_dumps::{Pressure, PressureWatch, SignalWatch, WatchedSign, dump_at, dump_on_signal};
 #[cfg(feature = "report")]
 pub use who_holds::who_holds;
 
@@ -357,6 +359,7 @@ pub mod recorder;
 pub mod scope;
 
 pub mod snapshot;
+pub mod tasks;
 
 /// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded
 /// binaries (`modules`, feature `record`). When the recording is read, possibly later or on another machine,
@@ -417,6 +420,11 @@ pub use memtrack_exports as exports;
 pub use memtrack_file::{
     ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, read_meta as __read_meta,
 };
+
+/// [`dump_at`] with other files of the kernel and other times, for tests. Not API.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub use memtrack_recorder::dumps::pressure::{Surroundings as __Surroundings, dump_at as __dump_at};
 
 #[cfg(feature = "collector")]
 #[doc(hidden)]

@@ -20,6 +20,7 @@ use memtrack_report::{
     leaks::{LeakOptions, LeakReport, NoSuchInterval, leaks},
     phases::{PhaseReport, phases},
     resident::{ResidentReport, resident},
+    tasks::{TasksOptions, TasksReport, tasks},
     top::{By, TopOptions, TopReport, top_with},
 };
 #[cfg(feature = "report")]
@@ -242,6 +243,18 @@ impl Recording {
     /// other moments on the device.
     pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
         self.rank(device, Some(at), by, rows)
+    }
+
+    /// Returns what the program's [tasks](crate::tasks) held at a moment: by the place that makes them, the largest ones, and
+    /// those that have run longest. Each list has at most `rows` rows. `None` if the program tracks no tasks.
+    pub fn tasks(&self, at: Moment, rows: usize) -> Option<TasksReport> {
+        let report = || {
+            tasks(&self.snapshot, &mut Symbolizer::of(&self.snapshot), TasksOptions::new().at(at).limit(rows))
+        };
+        #[cfg(feature = "record")]
+        return reentry::clone_for_program(report);
+        #[cfg(not(feature = "record"))]
+        report()
     }
 
     fn rank(&self, device: DeviceId, at: Option<Moment>, by: By, rows: usize) -> TopReport {

@@ -2,8 +2,8 @@
 //! folder or, where they share the workspace's crates, into the tests' target folder.
 //!
 //! **Why are some of these programs members of the workspace?** A program that must not compile (`tests/macros`), is written by a
-//! test (`tests/docs`), or needs one other feature (`cudarc_linked`) is a member behind a feature that only its test
-//! enables. It is built in the tests' target folder for the whole workspace, so that cargo selects all other features
+//! test (`tests/docs`), or needs one other feature (`cudarc_linked`, `allocators`) is a member behind a feature that only its
+//! test enables. It is built in the tests' target folder for the whole workspace, so that cargo selects all other features
 //! as for the tests and reuses memtrack's crates; trybuild, or a workspace for each program, would build them again. The
 //! other programs are not members, because features and versions of the workspace must not affect them.
 
@@ -56,10 +56,24 @@ pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) ->
 /// # Panics
 /// When cargo fails; the message contains its output.
 pub fn member(program: &str, feature: &str, environment: &[(&str, &str)]) -> PathBuf {
-    let mut cargo = of_members(&[program], &format!("{program}/{feature}"));
+    let [path] = members([program], &format!("{program}/{feature}"), environment);
+    path
+}
+
+/// Builds programs of workspace members that require `feature`, given as PACKAGE/FEATURE, as [`member`] does, and returns their
+/// paths.
+///
+/// # Panics
+/// When cargo fails; the message contains its output.
+pub fn members<const N: usize>(
+    programs: [&str; N],
+    feature: &str,
+    environment: &[(&str, &str)],
+) -> [PathBuf; N] {
+    let mut cargo = of_members(&programs, feature);
     cargo.arg("--quiet").envs(environment.iter().copied());
-    run(&mut cargo, &format!("{program} with {feature}"));
-    folder_of_profile().join(program)
+    run(&mut cargo, &format!("{programs:?} with {feature}"));
+    programs.map(|program| folder_of_profile().join(program))
 }
 
 /// Returns a command that builds programs of workspace members as [`member`] does.

@@ -109,17 +109,7 @@ pub fn small() -> Snapshot {
 
 /// Returns the live block of an allocation.
 pub fn live(alloc: &Event) -> LiveBlock {
-    LiveBlock {
-        device: alloc.device,
-        address: alloc.address,
-        size_bytes: alloc.size_bytes,
-        stream: alloc.stream,
-        stack: alloc.stack,
-        scope: alloc.scope,
-        ticks: alloc.ticks,
-        flags: alloc.flags,
-        pending_free: false,
-    }
+    LiveBlock::of_allocation(alloc)
 }
 
 /// Returns a snapshot without events and with scopes: 1 to 3 are Net / encoder / matmul, 4 and 5 are a backward pass and

@@ -37,6 +37,7 @@ mod simulate;
 mod sizes;
 mod stats;
 mod summary;
+mod tasks;
 mod timeline;
 mod top;
 mod trace;
@@ -84,6 +85,7 @@ verbs! {
     Sizes(sizes::SizesArgs), ANSWER;
     Stats(stats::StatsArgs), ANSWER;
     Summary(summary::SummaryArgs), ANSWER;
+    Tasks(tasks::TasksArgs), ANSWER;
     Timeline(timeline::TimelineArgs), ANSWER;
     Top(top::TopArgs), ANSWER;
     Trace(trace::TraceArgs), ANSWER;

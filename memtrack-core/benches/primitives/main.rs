@@ -9,13 +9,15 @@ mod frames;
 
 use memtrack_core::bench_internals::{CaptureMethod, Captures, thread_number};
 use memtrack_core::event::{DeviceId, StreamId};
-use memtrack_core::recorder::{self, Context, Options};
-use memtrack_core::{TrackingAllocator, scope};
+use memtrack_core::recorder::{self, Context as StackContext, Options};
+use memtrack_core::{TrackingAllocator, scope, tasks};
 use std::alloc::{Layout, System};
 use std::collections::BTreeSet;
 use std::hint::black_box;
+use std::pin::{Pin, pin};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 #[global_allocator]
@@ -83,7 +85,7 @@ fn print_events_on_threads() {
     let counts: BTreeSet<usize> = [1, 2, all].into();
     for threads in counts {
         let mut rows = run(threads, CAPTURES);
-        let options = Options::new().context(Context::All).max_entries(100_000);
+        let options = Options::new().context(StackContext::All).max_entries(100_000);
         memtrack_core::start_monitor_with(&options).expect("no file is written");
         rows.extend(run(threads, EVENTS));
         drop(memtrack_core::stop());
@@ -264,6 +266,12 @@ fn print_small_calls() {
         ("four tensors, on, without operators", Box::new(|| run_monitored(measure_four_tensors))),
         ("four tensors, on, operators recorded", Box::new(measure_recorded_operators)),
         ("a span of `tracing` with its registry", Box::new(measure_span)),
+        ("a poll of a future", Box::new(|| measure_polls(Box::pin(std::future::pending())))),
+        ("… of a tracked one, off", Box::new(|| measure_polls(tracked_pending()))),
+        ("… of a tracked one, on", Box::new(|| run_monitored(|| measure_polls(tracked_pending())))),
+        ("a future made, polled and dropped", Box::new(|| measure_short(|| std::future::ready(())))),
+        ("… a tracked one, off", Box::new(|| measure_short(tracked_ready))),
+        ("… a tracked one, on", Box::new(|| run_monitored(|| measure_short(tracked_ready)))),
     ];
     frames::pin(0);
     let mut samples = vec![Vec::new(); rows.len()];
@@ -323,6 +331,31 @@ fn measure_span() -> f64 {
             let _span = tracing::info_span!("matmul").entered();
             black_box(i);
         })
+    })
+}
+
+fn tracked_pending() -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(tasks::named("waits", std::future::pending()))
+}
+
+fn tracked_ready() -> impl Future<Output = ()> {
+    tasks::named("request", std::future::ready(()))
+}
+
+/// Measures polls of a future that is never ready. It is boxed, so that the compiler does not know it.
+fn measure_polls(future: Pin<Box<dyn Future<Output = ()>>>) -> f64 {
+    let (mut future, mut context) = (black_box(future), Context::from_waker(Waker::noop()));
+    time_per_call(200_000, |_| {
+        black_box(future.as_mut().poll(&mut context).is_pending());
+    })
+}
+
+/// Measures futures that are ready at the first poll.
+fn measure_short<F: Future<Output = ()>>(make: impl Fn() -> F) -> f64 {
+    let mut context = Context::from_waker(Waker::noop());
+    time_per_call(50_000, |_| {
+        let future = pin!(black_box(make()));
+        black_box(future.poll(&mut context).is_ready());
     })
 }
 

@@ -1,7 +1,7 @@
 //! Turns events into lifetimes: for each block, the events at which it was allocated and freed. `peak`, `top` and
 //! `phases` use lifetimes so that they need not pair frees with allocations themselves.
 
-use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId, TaskId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{LiveBlock, Snapshot, WeighedBlock};
 use std::collections::HashMap;
@@ -72,6 +72,14 @@ impl Lifetime {
         match self.from.or(self.to) {
             Some(row) => snapshot.events.stream[row],
             None => self.live_block(snapshot).map_or(StreamId::default(), |block| block.stream),
+        }
+    }
+
+    /// Returns the task that has allocated the block.
+    pub fn task(&self, snapshot: &Snapshot) -> TaskId {
+        match self.from.or(self.to) {
+            Some(row) => snapshot.events.task(row),
+            None => self.live_block(snapshot).map_or(TaskId::NONE, |block| block.task),
         }
     }
 

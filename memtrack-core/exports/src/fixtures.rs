@@ -85,6 +85,7 @@ pub(crate) fn full_recording() -> Snapshot {
         address,
         size_bytes,
         stream: StreamId(0),
+        task: Default::default(),
         stack: stacks[1],
         scope: ScopeId::NONE,
         ticks,

@@ -45,6 +45,8 @@ pub(super) const FOLDED: Kind = *b"FOLD";
 pub(super) const OPERATORS: Kind = *b"OPER";
 /// The points in time that the program marked, with their names.
 pub(super) const MARKS: Kind = *b"MARK";
+/// The tasks of the program, and the places at which it makes them.
+pub(super) const TASKS: Kind = *b"TASK";
 /// The names of return addresses.
 pub(super) const NAMES: Kind = *b"NAME";
 /// The segments that are parts of expandable segments.

@@ -87,6 +87,7 @@ pub(super) fn clear_dangling_ids(snapshot: &mut Snapshot, cleared: &mut u64) {
     };
     snapshot.events.scope.iter_mut().for_each(&mut scope);
     snapshot.blocks.iter_mut().for_each(|block| scope(&mut block.scope));
+    snapshot.tasks.rows.iter_mut().for_each(|task| scope(&mut task.scope));
     let sums = snapshot.scope_sums.iter_mut().flat_map(|sums| &mut sums.rows);
     sums.for_each(|row| scope(&mut row.scope));
     let mark_threads = snapshot.marks.rows.iter_mut().map(|mark| &mut mark.thread);

@@ -2,7 +2,7 @@
 //! address, so the number of the process times 2^48 is added to the addresses of blocks, stacks and binaries. A
 //! program's own addresses are smaller than 2^48.
 
-use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
+use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, TaskId, ThreadId};
 use memtrack_model::snapshot::{
     DeviceStatistics, DriverReading, Marks, ProcessEnd, ProcessRow, ReadingMoment, Sampling, ScopeSums,
     Snapshot, main_process,
@@ -104,6 +104,9 @@ impl Merged {
         to.scopes.rows.extend(from.scopes.rows.drain(1..));
         let skipped = usize::from(!to.threads.is_empty()).min(from.threads.len());
         to.threads.extend(from.threads.drain(skipped..));
+        // A run records no tasks; in other files, tasks of different processes could not be told apart.
+        from.events.tasks.clear();
+        from.blocks.iter_mut().for_each(|block| block.task = TaskId::NONE);
         to.events.append(std::mem::take(&mut from.events));
         to.blocks.append(&mut from.blocks);
         to.segments.append(&mut from.segments);

@@ -183,9 +183,10 @@ impl OpeningState {
         snapshot.events.sort_by_ticks();
         let mut events = EventTable::with_capacity(snapshot.events.len() + blocks.len());
         let mut insert = |event: Event, is_pending: bool| {
-            events.push(&event);
+            events.extend_recorded(&[event]);
             if is_pending {
-                events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
+                let ticks = part.since_ticks;
+                events.extend_recorded(&[Event { action: Action::FreeRequested, ticks, ..event }]);
             }
         };
         // The blocks that were live at the part's beginning or that an event has named so far, and the same for segments.
@@ -193,7 +194,7 @@ impl OpeningState {
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
-            insert(block.allocation(), block.pending_free);
+            insert(block.recorded_allocation(), block.pending_free);
         }
         for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
             known[1].insert((segment.device, segment.address));
@@ -202,7 +203,8 @@ impl OpeningState {
         // Memory that was freed while the tables were being read was also live when the part began. The allocation is
         // made from the free event, which has the same properties.
         let is_after = |event: &Event| part.is_exact || event.ticks > part.since_ticks;
-        for event in snapshot.events.iter().filter(is_after) {
+        let recorded = (0..snapshot.events.len()).map(|row| snapshot.events.get_recorded(row));
+        for event in recorded.filter(is_after) {
             let (of_segments, began) = match event.action {
                 Action::Alloc => (false, None),
                 Action::Free | Action::FreeRequested | Action::FreeCompleted => (false, Some(Action::Alloc)),
@@ -222,11 +224,11 @@ impl OpeningState {
                 );
             }
         }
-        for event in snapshot.events.iter() {
+        for event in (0..snapshot.events.len()).map(|row| snapshot.events.get_recorded(row)) {
             counts.add(&event);
             // Earlier events are omitted: either the state at the part's beginning includes them, or their blocks were freed.
             if is_after(&event) {
-                events.push(&event);
+                events.extend_recorded(&[event]);
             }
         }
         snapshot.events = events;
@@ -256,6 +258,7 @@ mod tests {
             address,
             size_bytes: 8,
             stream: StreamId(0),
+            task: Default::default(),
             stack: StackId::NONE,
             scope: ScopeId::NONE,
             ticks,

@@ -3,9 +3,12 @@
 
 use super::operators::check_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
-use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_model::event::{
+    Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, TaskId, ThreadId,
+};
 use memtrack_model::snapshot::{
-    EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope, ScopeKind, ScopeSum, ScopeSums, Segment, Thread,
+    EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope, ScopeKind, ScopeSum, ScopeSums, Segment, Task,
+    TaskPlace, TaskTable, Thread,
 };
 use memtrack_model::text::cut;
 
@@ -46,6 +49,7 @@ column_values! {
     u32: u64::from, |bits| u32::try_from(bits).ok();
     bool: u64::from, |bits| Some(bits != 0);
     StreamId: |id| id.0, |bits| Some(Self(bits));
+    TaskId: |id| id.0, |bits| Some(Self(bits));
     StackId: |id| id.0.into(), |bits| u32::try_from(bits).ok().map(Self);
     ScopeId: |id| id.0.into(), |bits| u32::try_from(bits).ok().map(Self);
     ThreadId: |id| id.0.into(), |bits| u32::try_from(bits).ok().map(Self);
@@ -106,18 +110,18 @@ pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     let mut bytes = Bytes(payload);
     let count = bytes.read_count(10)?;
     // In the order of the file, which is that of `put_events`.
-    let read = EventTable {
-        ticks: read_column(&mut bytes, count)?,
-        address: read_column(&mut bytes, count)?,
-        size_bytes: read_column(&mut bytes, count)?,
-        stream: read_column(&mut bytes, count)?,
-        stack: read_column(&mut bytes, count)?,
-        scope: read_column(&mut bytes, count)?,
-        thread: read_column(&mut bytes, count)?,
-        device: read_column(&mut bytes, count)?,
-        action: read_column(&mut bytes, count)?,
-        flags: read_column(&mut bytes, count)?,
-    };
+    let read = EventTable::of_recorded_columns(
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+        read_column(&mut bytes, count)?,
+    );
     bytes.expect_end()?;
     events.append(read);
     Ok(())
@@ -191,19 +195,30 @@ pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
 /// Appends the payload of LIVE. `last` means that no further LIVE chunk follows.
 pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     out.push(u8::from(last));
-    put_rows!(out, blocks, {
-        device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free
-    });
+    // As in events, host blocks have a task in place of a stream.
+    put(out, blocks.len() as u64);
+    put_column(out, blocks.iter().map(|block| block.device));
+    put_column(out, blocks.iter().map(|block| block.address));
+    put_column(out, blocks.iter().map(|block| block.size_bytes));
+    put_column(out, blocks.iter().map(|block| block.recorded_allocation().stream));
+    put_column(out, blocks.iter().map(|block| block.stack));
+    put_column(out, blocks.iter().map(|block| block.scope));
+    put_column(out, blocks.iter().map(|block| block.ticks));
+    put_column(out, blocks.iter().map(|block| block.flags));
+    put_column(out, blocks.iter().map(|block| block.pending_free));
 }
 
 /// Reads LIVE: returns its rows, and whether it is the last LIVE chunk.
 pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
     let mut bytes = Bytes(payload);
     let last = bytes.read_byte()? != 0;
-    let blocks = read_rows!(
+    let mut blocks = read_rows!(
         bytes,
-        LiveBlock { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free }
+        LiveBlock { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free; task: TaskId::NONE }
     );
+    for block in blocks.iter_mut().filter(|block| block.device.is_host()) {
+        block.task = TaskId(std::mem::take(&mut block.stream).0);
+    }
     Ok((blocks, last))
 }
 
@@ -263,6 +278,36 @@ pub(super) fn read_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Mal
     let (left_out, base_ticks) = (bytes.read_number()?, bytes.read_number()?);
     check_lines(bytes.0)?;
     Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
+}
+
+/// Appends the payload of TASK: all places, and some of the rows. `last` means that no further rows follow.
+pub(super) fn put_tasks(out: &mut Vec<u8>, tasks: &TaskTable, rows: &[Task], last: bool) {
+    out.push(u8::from(last));
+    put(out, tasks.without_row);
+    put(out, tasks.places.len() as u64);
+    for place in &tasks.places {
+        put_str(out, truncate_name(&place.name));
+        put_str(out, truncate_name(&place.file));
+        [u64::from(place.line), place.begun, place.ended].into_iter().for_each(|number| put(out, number));
+    }
+    put_rows!(out, rows, { id, parent, scope, begun_ticks, ended_ticks });
+}
+
+/// Reads TASK: returns its places and rows, and whether they are the last rows.
+pub(super) fn read_tasks(payload: &[u8]) -> Result<(TaskTable, bool), Malformed> {
+    let mut bytes = Bytes(payload);
+    let last = bytes.read_byte()? != 0;
+    let without_row = bytes.read_number()?;
+    let count = bytes.read_count(5)?;
+    let mut places = Vec::with_capacity(count);
+    for _ in 0..count {
+        let [name, file] =
+            [bytes.read_text()?, bytes.read_text()?].map(|text| truncate_name(&text).to_owned());
+        let line = bytes.read_u32()?;
+        places.push(TaskPlace { name, file, line, begun: bytes.read_number()?, ended: bytes.read_number()? });
+    }
+    let rows = read_rows!(bytes, Task { id, parent, scope, begun_ticks, ended_ticks });
+    Ok((TaskTable { places, rows, without_row }, last))
 }
 
 /// Appends the payload of MARK: some of the marks, that is, points in time that the program marked.

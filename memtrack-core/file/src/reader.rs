@@ -13,7 +13,7 @@ use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION, ReadReport, RecordingError, 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{
     Clock, DriverReading, Meta, Module, NamesPiece, ProcessEnd, ProcessRow, Scope, ScopeSums, Snapshot,
-    Thread, Unrecorded,
+    TaskTable, Thread, Unrecorded,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
@@ -321,6 +321,9 @@ struct State {
     statistics_read: bool,
     /// The newest table of sums by scope, as far as its rows have been read: the table is written in pieces.
     scope_sums: ScopeSums,
+    /// The newest table of tasks, as far as it has been read, and whether it is incomplete.
+    tasks: TaskTable,
+    tasks_begun: bool,
     /// The segments that are parts of expandable segments.
     expandable: HashSet<(DeviceId, u64)>,
     /// If the recording consists of several parts, the state at the beginning of the oldest one.
@@ -405,6 +408,18 @@ impl State {
                 snapshot.marks.left_out = snapshot.marks.left_out.saturating_add(marks.left_out);
                 for mark in &marks.rows {
                     snapshot.marks.push(mark.ticks, mark.thread, marks.name(mark));
+                }
+            }
+            chunk::TASKS => {
+                let (tasks, last) = payload::read_tasks(raw)?;
+                if !tasks.places.is_empty() {
+                    (self.tasks, self.tasks_begun) = (tasks, true);
+                } else if self.tasks_begun {
+                    self.tasks.rows.extend(tasks.rows);
+                }
+                if last {
+                    self.tasks_begun = false;
+                    snapshot.tasks = std::mem::take(&mut self.tasks);
                 }
             }
             chunk::NAMES => {

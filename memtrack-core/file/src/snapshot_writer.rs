@@ -27,7 +27,7 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     writer.threads(&threads)?;
     let mut events = Vec::with_capacity(EVENTS_PER_WRITE.min(snapshot.events.len()));
     for row in 0..snapshot.events.len() {
-        events.push(snapshot.events.get(row));
+        events.push(snapshot.events.get_recorded(row));
         if events.len() == EVENTS_PER_WRITE || row + 1 == snapshot.events.len() {
             writer.events(&events)?;
             events.clear();

@@ -19,12 +19,12 @@ impl LiveState {
         self.blocks.get(&(device, address))
     }
 
-    /// Applies an event. The events of an address must be applied in order.
+    /// Applies an event of the recorder. The events of an address must be applied in order.
     pub fn apply(&mut self, event: &Event) {
         let place = (event.device, event.address);
         match event.action {
             Action::Alloc => {
-                self.blocks.insert(place, LiveBlock::of_allocation(event));
+                self.blocks.insert(place, LiveBlock::of_recorded(event));
             }
             Action::FreeRequested => {
                 if let Some(block) = self.blocks.get_mut(&place) {
@@ -57,7 +57,7 @@ impl LiveState {
 /// Returns the blocks and segments that were allocated and not freed, sorted by device and address.
 pub fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
     let mut live = LiveState::default();
-    events.iter().for_each(|event| live.apply(&event));
+    (0..events.len()).for_each(|row| live.apply(&events.get_recorded(row)));
     live.sorted()
 }
 

@@ -11,7 +11,7 @@ use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta,
     Module, OperatorLines, OperatorLog, ProcessRow, ResidentReading, Scope, ScopeSums, Segment, Snapshot,
-    Thread, Unrecorded,
+    TaskTable, Thread, Unrecorded,
 };
 use std::io::{self, Write};
 
@@ -241,7 +241,7 @@ impl<W: Write> RecordingWriter<W> {
     }
 
     /// Writes the tables of a snapshot that are known at the end, apart from its end state: the driver's readings, the sums of
-    /// scopes, and what was sampled, counted, left out or beside the blocks. Each one replaces earlier tables of its kind.
+    /// scopes, and what was sampled, counted, left out or beside the blocks, and the tasks. Each one replaces earlier tables of its kind.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -260,6 +260,7 @@ impl<W: Write> RecordingWriter<W> {
         for reading in &snapshot.resident {
             self.resident(reading)?;
         }
+        self.tasks(&snapshot.tasks)?;
         self.address_space(snapshot.address_space.as_ref())
     }
 
@@ -345,6 +346,25 @@ impl<W: Write> RecordingWriter<W> {
             self.raw.clear();
             payload::put_marks(&mut self.raw, marks, rows, std::mem::take(&mut left_out));
             self.push(chunk::MARKS);
+        }
+        self.write_chunks()
+    }
+
+    /// Writes the program's tasks; writes nothing if there are none. The last call replaces earlier ones. The scopes must be written
+    /// before.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn tasks(&mut self, tasks: &TaskTable) -> io::Result<()> {
+        if tasks.is_empty() {
+            return self.write_chunks();
+        }
+        let no_places = TaskTable::default();
+        for (number, (rows, is_last)) in pieces(&tasks.rows).enumerate() {
+            self.raw.clear();
+            // The first piece has the places.
+            payload::put_tasks(&mut self.raw, if number == 0 { tasks } else { &no_places }, rows, is_last);
+            self.push(chunk::TASKS);
         }
         self.write_chunks()
     }

@@ -148,6 +148,41 @@ impl fmt::Display for DeviceId {
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct StreamId(pub u64);
 
+/// A task of the program, such as a future that serves a request; [`TaskId::NONE`] outside all tasks. An id is never reused in
+/// a process. It contains the number of the task's [place](crate::snapshot::TaskPlace), so that the memory of tasks whose rows
+/// were dropped still belongs to a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+impl TaskId {
+    /// No task.
+    pub const NONE: Self = Self(0);
+    /// The number of bits that number the tasks of a process: enough for a million tasks a second for twelve days.
+    const NUMBER_BITS: u32 = 40;
+    /// The exclusive upper bound on the numbers of places.
+    pub const PLACES: u32 = 1 << (u64::BITS - Self::NUMBER_BITS);
+
+    /// Returns the id of the task with this number, which begins at 1, at a place, which is below [`Self::PLACES`].
+    pub const fn new(place: u32, number: u64) -> Self {
+        Self((place as u64) << Self::NUMBER_BITS | number & ((1 << Self::NUMBER_BITS) - 1))
+    }
+
+    /// Returns whether this is [`Self::NONE`].
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the number of the task. Tasks of a process are numbered in the order in which they began.
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << Self::NUMBER_BITS) - 1)
+    }
+
+    /// Returns the number of the task's place: its row in [`TaskTable::places`](crate::snapshot::TaskTable::places).
+    pub const fn place(self) -> usize {
+        (self.0 >> Self::NUMBER_BITS) as usize
+    }
+}
+
 /// The kind of an event. The names are PyTorch's, except for [`Action::Free`], which is memtrack's own. It is a free
 /// that completes at once, and it becomes `free_requested` + `free_completed` in PyTorch's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -283,7 +318,8 @@ pub struct Event {
     pub address: u64,
     /// The size in bytes that the client requested.
     pub size_bytes: u64,
-    /// The stream that owns the block.
+    /// The stream that owns the block. In the recorder and in its files, this is the [task](Event::recorded_task) of a block of
+    /// the host heap.
     pub stream: StreamId,
     /// The stack, or none if the recorder's context mode keeps no stack for this action.
     pub stack: StackId,
@@ -300,6 +336,22 @@ pub struct Event {
 }
 
 impl Event {
+    /// Returns the task that has allocated the block, of an event of the recorder or of its files. Only blocks of the host heap
+    /// belong to tasks.
+    ///
+    /// **Why do streams and tasks share a field?** An event is 48 bytes, which the recorder writes for each block. A host block
+    /// has no stream and a device's block has no task, so a field of its own would make every event larger for nothing. Tables
+    /// that readers use have a column for each ([`EventTable`](crate::snapshot::EventTable)), so that no report shows a
+    /// task as a stream; and in PyTorch's form, the number of the host heap is that of other memory, which has streams.
+    pub const fn recorded_task(&self) -> TaskId {
+        if self.device.is_host() { TaskId(self.stream.0) } else { TaskId::NONE }
+    }
+
+    /// Returns an event of a reader's table as the recorder writes it.
+    pub(crate) fn with_task(self, task: TaskId) -> Self {
+        if task.is_none() { self } else { Self { stream: StreamId(task.0), ..self } }
+    }
+
     /// An empty event.
     pub const BLANK: Self = Self {
         ticks: 0,

@@ -244,6 +244,7 @@ mod tests {
                 address,
                 size_bytes: address,
                 stream: StreamId(0),
+                task: Default::default(),
                 stack: StackId::NONE,
                 scope: ScopeId::NONE,
                 ticks: 0,

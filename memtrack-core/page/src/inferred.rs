@@ -126,6 +126,7 @@ mod tests {
                 address,
                 size_bytes,
                 stream: Event::BLANK.stream,
+                task: Default::default(),
                 stack: Event::BLANK.stack,
                 scope: Event::BLANK.scope,
                 ticks: 0,

@@ -125,17 +125,8 @@ impl Tables<'_> {
                 let order = if end == begin { EventOrder::FreeAtAllocation } else { EventOrder::Free };
                 events.push((end, order, event, category));
             } else {
-                self.snapshot.blocks.push(LiveBlock {
-                    device: id,
-                    address: event.address,
-                    size_bytes: event.size_bytes,
-                    stream: event.stream,
-                    stack: event.stack,
-                    scope: event.scope,
-                    ticks: u64::try_from(begin).unwrap_or(0),
-                    flags: EventFlags::default(),
-                    pending_free: false,
-                });
+                let ticks = u64::try_from(begin).unwrap_or(0);
+                self.snapshot.blocks.push(LiveBlock { ticks, ..LiveBlock::of_allocation(&event) });
             }
         }
         events.sort_by_key(|&(time_ns, order, ..)| (time_ns, order));
@@ -150,7 +141,8 @@ impl Tables<'_> {
         let memory = piece.allocated_by.or(piece.freed_by).and_then(|record| self.memory(record));
         let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
         let address = storage.map(|storage| storage.address).or(memory.map(|memory| memory.address));
-        let stream = memory.and_then(|memory| memory.stream).unwrap_or(0);
+        // The host has no streams; in events, its field is for tasks.
+        let stream = memory.and_then(|memory| memory.stream).filter(|_| !device.is_host()).unwrap_or(0);
         Event {
             ticks: 0,
             address: address.unwrap_or(0),

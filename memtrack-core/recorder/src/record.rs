@@ -29,7 +29,7 @@ pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes
         }
         if let Some(hook) = Hook::enter() {
             hook.end_segment_block(device, address);
-            hook.alloc(device, stream, address, size_bytes, Default::default());
+            hook.alloc(device, stream_on(device, stream), address, size_bytes, Default::default());
         }
     }
 }
@@ -55,6 +55,7 @@ pub fn record_free_requested(device: DeviceId, stream: StreamId, address: u64, s
             accounts::free_requested(device, address);
         }
         if let Some(hook) = Hook::enter() {
+            let stream = if device.is_host() { StreamId(0) } else { stream };
             hook.free_requested(device, stream, address, size_bytes);
         }
     }
@@ -65,6 +66,13 @@ pub fn record_free_requested(device: DeviceId, stream: StreamId, address: u64, s
 pub fn record_free_completed(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     #[cfg(feature = "record")]
     free(device, stream, address, size_bytes, true);
+}
+
+/// Returns the stream of a new block: on the host heap, which has no streams, the task that the thread polls.
+#[cfg(feature = "record")]
+#[inline(always)]
+fn stream_on(device: DeviceId, stream: StreamId) -> StreamId {
+    if device.is_host() { StreamId(crate::reentry::task()) } else { stream }
 }
 
 #[cfg(feature = "record")]
@@ -78,6 +86,7 @@ fn free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64, compl
     }
     if let Some(hook) = Hook::enter() {
         let freed = hook.begin_free(device, address);
+        let stream = if device.is_host() { StreamId(0) } else { stream };
         hook.finish_free(freed, size_bytes, stream, completes);
     }
 }
@@ -215,6 +224,6 @@ pub fn mark(name: &str) {
 #[cfg(feature = "record")]
 fn record_without_block(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
-        hook.record_without_block(action, device, stream, address, size_bytes);
+        hook.record_without_block(action, device, stream_on(device, stream), address, size_bytes);
     }
 }

@@ -13,6 +13,9 @@ struct ThreadData {
     depth: Cell<u32>,
     /// Whether the thread is in a call that an allocator may make while it holds its locks.
     is_mapping: Cell<bool>,
+    /// The id of the task that the thread polls; 0 outside all tasks. It is here and not with the scope because only events of
+    /// the heap read it, which read the other fields, too.
+    task: Cell<u64>,
     /// The state that [`current_thread`](crate::events) keeps for the thread; null if there is none.
     state: Cell<*const ThreadState>,
     /// Equal to `state` while the depth is 0, otherwise null, so that blocks that are only counted need one load.
@@ -24,6 +27,7 @@ thread_local! {
         ThreadData {
             depth: Cell::new(0),
             is_mapping: Cell::new(false),
+            task: Cell::new(0),
             state: Cell::new(ptr::null()),
             state_outside: Cell::new(ptr::null()),
         }
@@ -48,6 +52,18 @@ pub(crate) fn state() -> *const ThreadState {
 #[inline(always)]
 pub(crate) fn state_outside() -> *const ThreadState {
     THREAD.with(|thread| thread.state_outside.get())
+}
+
+/// Returns the id of the task that the calling thread polls; 0 outside all tasks.
+#[inline(always)]
+pub(crate) fn task() -> u64 {
+    THREAD.with(|thread| thread.task.get())
+}
+
+/// Sets the id of the task that the calling thread polls, and returns the previous one.
+#[inline(always)]
+pub(crate) fn replace_task(task: u64) -> u64 {
+    THREAD.with(|thread| thread.task.replace(task))
 }
 
 /// Sets the calling thread's state, or removes it if `state` is null.

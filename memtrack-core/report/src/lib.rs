@@ -40,5 +40,7 @@ pub mod resident;
 #[cfg(feature = "compare")]
 pub mod sizes;
 pub mod summary;
+#[cfg(feature = "all")]
+pub mod tasks;
 pub mod terminal;
 pub mod top;

@@ -1,4 +1,4 @@
-//! Snapshots for sharing. Before a snapshot is written, paths and the names of functions, scopes, threads and marks are
+//! Snapshots for sharing. Before a snapshot is written, paths and the names of functions, scopes, threads, tasks and marks are
 //! replaced with pseudonyms, and process IDs and the time of day with other numbers. Scrubbing is a function from
 //! snapshot to snapshot, so it applies to every writer and every report. Sizes, relative times, line numbers and the
 //! structure are kept, so reports are the same except for the names.
@@ -64,7 +64,7 @@ impl Scrub {
     }
 
     /// Also keeps names that match `glob`: functions, files and everything below a folder, as in [`Rules`], as well as
-    /// the names of scopes, threads and marks.
+    /// the names of scopes, threads, tasks and marks.
     ///
     /// [`Rules`]: memtrack_frames::ownership::Rules
     #[must_use]
@@ -176,6 +176,10 @@ impl Scrub {
         }
         for name in &mut snapshot.marks.names {
             *name = self.scrub_label("mark", name);
+        }
+        for place in &mut snapshot.tasks.places {
+            place.name = self.scrub_label("task", &place.name);
+            place.file = self.scrub_path(&place.file);
         }
         snapshot.operators = self.scrub_operators(&snapshot.operators);
         if let Some(categories) = snapshot.categories.take() {

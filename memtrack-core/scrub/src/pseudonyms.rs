@@ -13,7 +13,7 @@ const DIGITS: usize = 8;
 const LONG_DIGITS: usize = 16;
 
 /// The kinds of names. Every pseudonym starts with its kind.
-pub(super) const KINDS: [&str; 14] = [
+pub(super) const KINDS: [&str; 15] = [
     "annotation",
     "class",
     "file",
@@ -25,6 +25,7 @@ pub(super) const KINDS: [&str; 14] = [
     "path",
     "scope",
     "state",
+    "task",
     "text",
     "thread",
     "Type",

@@ -4,6 +4,15 @@ mod begin {
     block!("#[global_allocator]");
 }
 
+mod allocators {
+    /// A stand-in: jemalloc takes a minute to build, and `tests/programs/allocators` has the same lines with the real one.
+    mod tikv_jemallocator {
+        pub use std::alloc::System as Jemalloc;
+    }
+
+    block!("use tikv_jemallocator::Jemalloc;");
+}
+
 mod output {
     use crate::program::*;
 
@@ -39,5 +48,27 @@ mod tensors {
     fn record() -> Result<()> {
         block!("use memtrack_core::{By, Options, start_monitor_with, stop};");
         Ok(())
+    }
+}
+
+mod tasks {
+    use crate::program::*;
+
+    struct Connection;
+
+    struct Listener;
+
+    impl Listener {
+        async fn accept(&self) -> Result<(Connection, ())> {
+            unimplemented!()
+        }
+    }
+
+    async fn serve(_: Connection) {}
+
+    async fn refresh() {}
+
+    async fn run(listener: Listener) -> Result<()> {
+        block!("use memtrack_core::tasks;");
     }
 }

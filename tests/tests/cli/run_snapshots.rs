@@ -127,7 +127,7 @@ fn only_100_forked_processes_leave_snapshots() {
 }
 
 /// Verbs that take a snapshot, and their arguments after the file.
-const VERBS: [(&str, &[&str]); 21] = [
+const VERBS: [(&str, &[&str]); 22] = [
     ("stats", &[]),
     ("trace", &[]),
     ("segments", &["--output", "OUT.svg"]),
@@ -136,6 +136,7 @@ const VERBS: [(&str, &[&str]); 21] = [
     ("top", &[]),
     ("peak", &[]),
     ("sizes", &[]),
+    ("tasks", &[]),
     ("check", &["--max-peak", "1TiB", "--max-leak", "1TiB", "--max-fragmentation", "100%"]),
     ("compare", &["oom.1.pickle", "--output", "OUT.svg"]),
     ("diff", &["oom.1.pickle"]),

@@ -1,5 +1,6 @@
 //! The recorder: the events that it keeps, their order, and the recording after every kind of exit.
 
+mod allocators;
 mod context;
 mod dumps;
 mod endings;
@@ -13,6 +14,7 @@ mod order;
 mod packages;
 mod parts;
 mod plugins;
+mod probes;
 mod ring;
 mod serve;
 mod serve_tools;
@@ -20,5 +22,6 @@ mod stream;
 mod tracing_candle;
 mod trackers;
 mod unsafe_code;
+mod watched_dumps;
 
 memtrack_tests::tests_wait!();

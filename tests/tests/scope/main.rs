@@ -13,6 +13,7 @@ mod off;
 mod peaks;
 mod refusals;
 mod sums;
+mod tasks;
 mod tensors;
 mod verbs;
 mod watches;

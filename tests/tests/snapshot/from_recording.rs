@@ -39,6 +39,7 @@ fn recording() -> Snapshot {
         address,
         size_bytes,
         stream: Default::default(),
+        task: Default::default(),
         stack,
         scope: ScopeId(2),
         ticks: 0,

@@ -1,13 +1,15 @@
 //! Everything that is written to a recording is read back.
 
-use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_core::event::{
+    Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, TaskId, ThreadId,
+};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::recording::{RecordingWriter, load_from};
 use memtrack_core::snapshot::{
     Clock, DeviceStatistics, DriverReading, LiveBlock, Meta, Module, ReadingMoment, Scope, ScopeKind,
-    Segment, Snapshot, Thread,
+    Segment, Snapshot, Task, TaskPlace, Thread,
 };
-use memtrack_tests::snapshots::{empty, event, live, small};
+use memtrack_tests::snapshots::{empty, event, small};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -174,8 +176,23 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
                 .chain(threads.into_iter().map(|(name, os_id)| Thread { name, os_id }))
                 .collect();
             for event in &events {
-                snapshot.events.push(event);
-                snapshot.blocks.push(LiveBlock { pending_free: event.ticks % 2 == 0, ..live(event) });
+                snapshot.events.extend_recorded(&[*event]);
+                let pending_free = event.ticks % 2 == 0;
+                snapshot.blocks.push(LiveBlock { pending_free, ..LiveBlock::of_recorded(event) });
+                snapshot.tasks.places.push(TaskPlace {
+                    name: snapshot.threads[1].name.clone(),
+                    file: snapshot.threads[2].name.clone(),
+                    line: event.stack.0,
+                    begun: event.address,
+                    ended: event.size_bytes,
+                });
+                snapshot.tasks.rows.push(Task {
+                    id: TaskId(event.address),
+                    parent: TaskId(event.size_bytes),
+                    scope: event.scope,
+                    begun_ticks: event.ticks,
+                    ended_ticks: event.stream.0,
+                });
                 snapshot.segments.push(Segment {
                     device: event.device,
                     address: event.address,

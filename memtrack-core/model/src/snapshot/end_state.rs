@@ -1,6 +1,6 @@
 //! The state at the end of a recording: live blocks, segments, and exact counts for each device.
 
-use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, TaskId, ThreadId};
 
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct LiveBlock {
     pub size_bytes: u64,
     /// The stream that owns the block.
     pub stream: StreamId,
+    /// The task that has allocated the block.
+    pub task: TaskId,
     /// The stack of the allocation.
     pub stack: StackId,
     /// The scope of the allocation.
@@ -26,13 +28,26 @@ pub struct LiveBlock {
 }
 
 impl LiveBlock {
-    /// Returns the block that an event has allocated.
+    /// Returns the block that an event of a reader's table has allocated, without its task.
     pub fn of_allocation(event: &Event) -> Self {
         let Event { device, address, size_bytes, stream, stack, scope, ticks, flags, .. } = *event;
-        Self { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free: false }
+        let task = TaskId::NONE;
+        Self { device, address, size_bytes, stream, task, stack, scope, ticks, flags, pending_free: false }
     }
 
-    /// Returns the event that has allocated the block, on an unknown thread.
+    /// Returns the block that an event of the recorder has allocated, with the [task](Event::recorded_task) of a host block.
+    pub fn of_recorded(event: &Event) -> Self {
+        let task = event.recorded_task();
+        let stream = if task.is_none() { event.stream } else { StreamId::default() };
+        Self { task, stream, ..Self::of_allocation(event) }
+    }
+
+    /// Returns the event that has allocated the block, on an unknown thread, as the recorder writes it.
+    pub fn recorded_allocation(&self) -> Event {
+        self.allocation().with_task(self.task)
+    }
+
+    /// Returns the event that has allocated the block, on an unknown thread and without its task.
     pub fn allocation(&self) -> Event {
         let Self { device, address, size_bytes, stream, stack, scope, ticks, flags, .. } = *self;
         let (thread, action) = (ThreadId::NONE, Action::Alloc);

@@ -100,8 +100,7 @@ mod tests {
     use crate::event::Event;
 
     fn block(address: u64, size_bytes: u64) -> LiveBlock {
-        let Event { device, stream, stack, scope, ticks, flags, .. } = Event::BLANK;
-        LiveBlock { device, address, size_bytes, stream, stack, scope, ticks, flags, pending_free: false }
+        LiveBlock::of_allocation(&Event { address, size_bytes, ..Event::BLANK })
     }
 
     fn segment(address: u64, size_bytes: u64) -> Segment {

@@ -21,6 +21,7 @@ mod scope_sums;
 mod strings;
 mod superseded;
 mod tables;
+mod tasks;
 mod value;
 mod weighed;
 
@@ -41,5 +42,6 @@ pub use resident::{Charged, MappingKind, ResidentRange, ResidentReading};
 pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;
+pub use tasks::{Task, TaskPlace, TaskTable};
 pub use value::*;
 pub use weighed::{WeighedBlock, sample_label};

@@ -4,7 +4,7 @@ use super::pytorch::PyTorch;
 use super::{
     AddressSpace, CountedPeak, DeviceStatistics, DriverReading, EventCategories, EventTable, Folded,
     FrameTable, KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, ResidentReading, Sampling, ScopeSums,
-    Segment, StringTable,
+    Segment, StringTable, TaskTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::path::PathBuf;
@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub events: EventTable,
     /// The moments that the program marked.
     pub marks: Marks,
+    /// The tasks that the program tracks.
+    pub tasks: TaskTable,
     /// The blocks that were live at the end.
     pub blocks: Vec<LiveBlock>,
     /// The segments that their allocators had not returned to the driver at the end.

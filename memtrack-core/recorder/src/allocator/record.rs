@@ -7,10 +7,17 @@ use crate::events::{
 };
 use crate::host::{HOST_SLOT, count_internal, live_filter, transferred};
 use crate::settings::{sample_threshold_bytes, session};
-use crate::{internal_blocks, reentry, switch};
+use crate::{internal_blocks, probes, reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
 
-const HEAP: StreamId = StreamId(0);
+/// The stream of blocks that were not recorded when they were allocated, whose task is therefore unknown.
+const NO_TASK: StreamId = StreamId(0);
+
+/// Returns the stream of blocks of the heap, which is the task that the thread polls: `Event::recorded_task`.
+#[inline(always)]
+fn current_task() -> StreamId {
+    StreamId(reentry::task())
+}
 
 /// Counts or records an allocation, where `block` is null if the allocation failed.
 #[inline(never)]
@@ -164,6 +171,9 @@ fn record_realloc_in_hook(
     };
     // Stamp the free before another thread can receive the address, and write it once the reallocation has succeeded.
     let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.begin_free(HOST, old as u64));
+    if freed.as_ref().is_some_and(|freed| freed.is_known() || old_size as u64 >= sample_threshold_bytes()) {
+        probes::reallocating(old as u64);
+    }
     let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.restore_block(freed),
@@ -171,6 +181,7 @@ fn record_realloc_in_hook(
         None if !new.is_null() => hook.thread.state.totals(HOST_SLOT).count_free(old_size as u64),
         None => {}
     }
+    probes::reallocated();
     let size_bytes = new_size as u64;
     let is_sampled = !new.is_null() && size_bytes < sample_threshold_bytes();
     let flags = if is_sampled { sample(hook.thread, size_bytes) } else { Some(EventFlags::default()) };
@@ -197,7 +208,7 @@ fn write_free(hook: HookContext, freed: FreeInProgress, size_bytes: u64) {
         count_internal(-(size_bytes as i64));
         internal_blocks::remove(freed.address(), size_bytes);
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
-        hook.finish_free(freed, size_bytes, HEAP, false);
+        hook.finish_free(freed, size_bytes, NO_TASK, false);
     } else {
         // The filter gave a false positive: the block was not sampled.
         hook.thread.state.totals(HOST_SLOT).count_free(size_bytes);
@@ -208,13 +219,13 @@ fn write_free(hook: HookContext, freed: FreeInProgress, size_bytes: u64) {
 #[inline(always)]
 fn write_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
-        return hook.record_without_block(Action::Oom, HOST, HEAP, 0, size_bytes);
+        return hook.record_without_block(Action::Oom, HOST, current_task(), 0, size_bytes);
     }
     let is_small = size_bytes < sample_threshold_bytes();
     if is_small {
         live_filter::add(block as u64);
     }
-    if !hook.alloc(HOST, HEAP, block as u64, size_bytes, flags) && is_small {
+    if !hook.alloc(HOST, current_task(), block as u64, size_bytes, flags) && is_small {
         live_filter::remove(block as u64);
     }
     let local = hook.thread.local();

@@ -12,7 +12,7 @@ use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
 use super::{Options, Recorder, binaries, marks, merge, operators, scope_sums};
 use crate::{clock, settings};
-use crate::{host, reentry, scope, shared_memory};
+use crate::{host, reentry, scope, shared_memory, tasks};
 use memtrack_model::event::{Action, Event, EventFlags};
 use memtrack_model::snapshot::{
     Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
@@ -103,6 +103,7 @@ impl Recorder {
         wait_for_hooks();
         let operators = if ring_events == RingEvents::Omit { Default::default() } else { operators::all() };
         let marks = marks::between(since, moment);
+        let tasks = tasks::until(moment);
         let mut devices = Vec::new();
         let mut runs = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
@@ -149,6 +150,7 @@ impl Recorder {
             operators,
             marks,
             resident: resident.into_iter().collect(),
+            tasks,
             ..Snapshot::default()
         };
         snapshot.remove_superseded();
@@ -217,7 +219,7 @@ fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
     let mut table = EventTable::with_capacity(kept);
     if runs.len() <= 1 {
         if let Some((runs, _)) = runs.pop() {
-            merge::newest(runs, max_entries, |events| table.extend(events));
+            merge::newest(runs, max_entries, |events| table.extend_recorded(events));
         }
         return table;
     }
@@ -226,7 +228,7 @@ fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
         merge::newest(runs, max_entries, |events| all.extend_from_slice(events));
     }
     all.sort_by_key(|event| (event.ticks, event.thread));
-    table.extend(&all);
+    table.extend_recorded(&all);
     table
 }
 
@@ -266,7 +268,7 @@ fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
             scope: alloc.unwrap_or(event).scope,
             ticks: alloc.map_or(settings::start_ticks(), |alloc| alloc.ticks),
             pending_free: event.action == Action::FreeCompleted,
-            ..LiveBlock::of_allocation(event)
+            ..LiveBlock::of_recorded(event)
         }
     }));
 }

@@ -13,7 +13,7 @@ use super::slot_of;
 use crate::settings;
 use crate::shared_map::{Entry, SharedMap};
 use crate::shared_memory;
-use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::LiveBlock;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -437,17 +437,10 @@ impl LiveTable {
 
 /// Returns the model's row for a live block.
 pub(crate) fn block_of(device: DeviceId, address: u64, live: &LiveEntry) -> LiveBlock {
-    LiveBlock {
-        device,
-        address,
-        size_bytes: live.size_bytes,
-        stream: live.stream,
-        stack: live.stack,
-        scope: live.scope,
-        ticks: live.ticks,
-        flags: live.flags,
-        pending_free: live.pending_free,
-    }
+    let LiveEntry { ticks, size_bytes, stream, stack, scope, flags, pending_free } = *live;
+    // As an event, so that the stream of a host block becomes its task.
+    let event = Event { ticks, address, size_bytes, stream, stack, scope, device, flags, ..Event::BLANK };
+    LiveBlock { pending_free, ..LiveBlock::of_recorded(&event) }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub mod driver_memory;
 pub mod driver_readings;
 pub mod exit;
 mod filling;
-mod fork;
+pub(crate) mod fork;
 mod hook_stacks;
 mod hooks;
 mod inherit;
@@ -33,7 +33,7 @@ mod pace;
 #[doc(hidden)]
 pub mod parts;
 pub mod report_hook;
-mod resident;
+pub(crate) mod resident;
 mod resident_reading;
 mod ring;
 mod running_sums;

@@ -77,7 +77,8 @@ pub fn virtual_and_resident_bytes() -> [u64; 2] {
     })
 }
 
-fn page_bytes() -> u64 {
+/// Returns the size of a page in bytes.
+pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf only returns a value.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

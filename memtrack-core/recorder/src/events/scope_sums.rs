@@ -202,12 +202,17 @@ impl WriteSchedule {
             return;
         }
         let sums = all();
-        self.updates_left = UPDATES_BETWEEN_SUMS - 1 + sums.rows.len() / ROWS_PER_UPDATE;
+        // Tasks of which a killed recording has no row have ended, or began after this.
+        let tasks = crate::tasks::running();
+        let rows = sums.rows.len() + tasks.rows.len();
+        self.updates_left = UPDATES_BETWEEN_SUMS - 1 + rows / ROWS_PER_UPDATE;
         if sums.rows == self.written {
             return;
         }
         let peak = super::counted_peak::so_far(clock::ticks());
-        recorder.with_stream(|stream| stream.attempt(|stream| stream.append_sums(&sums, peak.as_ref())));
+        recorder.with_stream(|stream| {
+            stream.attempt(|stream| stream.append_sums(&sums, peak.as_ref(), &tasks));
+        });
         self.written = sums.rows;
     }
 }

@@ -96,6 +96,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
         // its memory has run out.
         reserve::prepare();
     }
+    settings::set_table_bounds(options);
     stack::capture::prepare();
     binaries::loaded();
     if shared_memory::is_connected() {
@@ -348,6 +349,7 @@ impl Recorder {
         drop(rings);
         super::operators::clear();
         super::marks::clear();
+        crate::tasks::clear();
         crate::host::forget_samples();
         super::counted_peak::clear();
     }

@@ -12,7 +12,7 @@ use memtrack_file::part::Part;
 use memtrack_file::unfinished::EventCounts;
 use memtrack_model::event::{Action, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    CountedPeak, DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread,
+    CountedPeak, DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, TaskTable, Thread,
 };
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -168,11 +168,17 @@ impl Stream {
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
-    /// Appends the memory that each scope has allocated so far, and the counted peak of the heap.
-    pub(super) fn append_sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
+    /// Appends the memory that each scope has allocated so far, the counted peak of the heap, and the running tasks.
+    pub(super) fn append_sums(
+        &mut self,
+        sums: &ScopeSums,
+        peak: Option<&CountedPeak>,
+        tasks: &TaskTable,
+    ) -> io::Result<()> {
         self.writer.scopes(&self.written.new_scopes())?;
         self.writer.scope_sums(sums)?;
-        self.writer.counted_peak(peak)
+        self.writer.counted_peak(peak)?;
+        self.writer.tasks(tasks)
     }
 
     /// Appends the marks since the last call.
@@ -226,6 +232,7 @@ impl Stream {
         written.write_all(recorder, &mut writer)?;
         writer.opening(&blocks, &segments)?;
         writer.driver(&recorder.driver_readings())?;
+        writer.tasks(&crate::tasks::running())?;
         writer.clock(clock::reading())?;
         self.head_bytes = writer.output_mut().written();
         self.previous = Some(std::mem::replace(&mut self.writer, writer));

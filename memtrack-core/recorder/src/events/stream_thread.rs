@@ -3,7 +3,7 @@
 
 use super::resident_reading::StreamReadings;
 use super::{RECORDER, Recorder, binaries, scope_sums};
-use crate::internal_thread;
+use crate::background::{Bell, spawn};
 use crate::stack::capture::binaries_generation;
 use crate::switch;
 use std::io;
@@ -65,8 +65,7 @@ impl Recorder {
     pub(super) fn start_stream_thread(&self) -> io::Result<()> {
         let Some(number) = self.stream_number() else { return Ok(()) };
         self.stream_thread.alive.store(number, Ordering::Release);
-        let result = internal_thread::start(c"memtrack-stream", move || {
-            // A panic would be a bug in memtrack; its message has been printed by then.
+        let result = spawn(c"memtrack-stream", move || {
             if std::panic::catch_unwind(|| run_loop(number)).is_err() {
                 RECORDER.get().stream_thread.alive.store(0, Ordering::Release);
             }
@@ -118,39 +117,6 @@ fn run_loop(number: u32) {
         }
     }
 }
-
-/// Wakes the stream thread. Rust's `park` is not used because it needs a thread-local with a destructor.
-#[derive(Default)]
-struct Bell(AtomicU32);
-
-#[allow(unsafe_code)]
-impl Bell {
-    /// Waits until [`ring`](Self::ring) is called, for `timeout` at most.
-    fn wait(&self, timeout: Duration) {
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs() as libc::time_t,
-            tv_nsec: timeout.subsec_nanos() as libc::c_long,
-        };
-        let word = self.0.as_ptr();
-        if self.0.swap(0, Ordering::Acquire) == 0 {
-            // SAFETY: the word and the timeout exist until the call returns. A spurious return is harmless.
-            unsafe { libc::syscall(libc::SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
-            self.0.swap(0, Ordering::Acquire);
-        }
-    }
-
-    /// Wakes the waiting thread. Takes no lock and allocates nothing; makes no system call if the thread is already
-    /// being woken.
-    fn ring(&self) {
-        if self.0.swap(1, Ordering::AcqRel) == 0 {
-            // SAFETY: the word exists until the call returns.
-            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
-        }
-    }
-}
-
-const FUTEX_WAIT_PRIVATE: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
 
 fn update(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64) {
     let now = binaries_generation();

@@ -35,7 +35,13 @@ pub use {
 };
 
 #[cfg(feature = "record")]
-pub(crate) use {current::current_account, names::intern_name, observer::switch_to_turn_off};
+pub(crate) use {
+    current::current_account,
+    link::{Link, empty_links},
+    names::intern_name,
+    observer::switch_to_turn_off,
+    set::Set,
+};
 
 #[cfg(test)]
 pub(crate) use nodes::MAX_BYTES;

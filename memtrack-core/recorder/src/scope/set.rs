@@ -6,24 +6,24 @@ use super::link::{Link, empty_links};
 use crate::zeroed::Zeroed;
 
 /// The set. At least one slot must always be empty, so that searches end.
-pub(super) struct Set<T: 'static> {
+pub(crate) struct Set<T: 'static> {
     slots: Zeroed<Link<T>>,
 }
 
 /// An empty slot in which a missing value can be stored.
 #[derive(Clone, Copy)]
-pub(super) struct Vacant(usize);
+pub(crate) struct Vacant(usize);
 
 impl<T: Sync> Set<T> {
     /// Creates an empty set with this many slots, which must be a power of two.
-    pub(super) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         debug_assert!(slots.is_power_of_two());
         Self { slots: empty_links(slots) }
     }
 
     /// Returns the value with this hash for which `is` returns true, or the vacant slot for it.
     #[inline]
-    pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Result<&'static T, Vacant> {
+    pub(crate) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Result<&'static T, Vacant> {
         self.find_from(hash as usize, is)
     }
 
@@ -40,7 +40,7 @@ impl<T: Sync> Set<T> {
     }
 
     /// Stores `new` in a vacant slot and returns it, or returns an equal value that another thread stored first.
-    pub(super) fn insert(&self, vacant: Vacant, new: &'static T, is: impl Fn(&T) -> bool) -> &'static T {
+    pub(crate) fn insert(&self, vacant: Vacant, new: &'static T, is: impl Fn(&T) -> bool) -> &'static T {
         let mut slot = vacant.0;
         loop {
             match self.slots[slot].fill(new) {

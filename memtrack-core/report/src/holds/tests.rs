@@ -25,6 +25,7 @@ fn snapshot_holding(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)])
         address: address * MIB,
         size_bytes: size * MIB,
         stream,
+        task: Default::default(),
         stack: StackId(stack),
         scope: ScopeId::NONE,
         ticks: (1 + second) * SECOND,

@@ -1,4 +1,4 @@
-//! Rows that are not named after scopes or stacks but after streams, pools, sizes, texts or a profile's categories.
+//! Rows that are not named after scopes or stacks but after streams, tasks, pools, sizes, texts or a profile's categories.
 //! `rows` finds the group of each block here.
 
 use super::By;
@@ -6,12 +6,12 @@ use super::texts::Texts;
 use memtrack_blocks::held::pool_name;
 use memtrack_blocks::lifetimes::Lifetime;
 use memtrack_model::Frame;
-use memtrack_model::event::DeviceId;
+use memtrack_model::event::{DeviceId, TaskId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::units::{human_bytes, human_count, shorten_middle};
 
-/// The groups of one device's blocks, by stream, pool, size, category or text.
+/// The groups of one device's blocks, by stream, task, pool, size, category or text.
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     by: By,
@@ -43,6 +43,7 @@ impl<'a> Groups<'a> {
                 0 => "default stream".into(),
                 stream => format!("stream {stream:#x}"),
             },
+            By::Task => task_label(self.snapshot, lifetime.task(self.snapshot)),
             By::Pool => match self.block_pool(lifetime) {
                 Some(pool) => pool_name(pool),
                 None => "(unknown pool)".into(),
@@ -74,6 +75,19 @@ impl<'a> Groups<'a> {
         if address < end { pytorch.segments.named_pool(segment, Key::SegmentPoolId) } else { None }
     }
 }
+
+/// Returns the name of the row for the blocks of a task, which is its place.
+pub(crate) fn task_label(snapshot: &Snapshot, task: TaskId) -> String {
+    if task.is_none() {
+        return OUTSIDE_TASKS.into();
+    }
+    snapshot.tasks.place(task).map_or_else(|| UNKNOWN_PLACE.into(), |place| place.label())
+}
+
+/// The name of the row for blocks that no task allocated.
+pub(crate) const OUTSIDE_TASKS: &str = "(outside tasks)";
+/// The name of the row for tasks that are not in the table, because the recording was cut off before it was written.
+const UNKNOWN_PLACE: &str = "(tasks of unknown places)";
 
 /// The name of the row for blocks without a category.
 pub(crate) const NO_CATEGORY: &str = "(no category)";

@@ -72,6 +72,8 @@ pub enum By {
     Category,
     /// Streams, by their raw handles.
     Stream,
+    /// Tasks of the program, all of one place in one row.
+    Task,
     /// Memory pools.
     Pool,
     /// The text that the program attached to its allocations (PyTorch's `user_metadata`).
@@ -82,7 +84,7 @@ pub enum By {
 
 impl By {
     /// All groupings.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Operator,
         Self::Module,
         Self::Line,
@@ -93,6 +95,7 @@ impl By {
         Self::File,
         Self::Category,
         Self::Stream,
+        Self::Task,
         Self::Pool,
         Self::Metadata,
         Self::Size,
@@ -115,6 +118,9 @@ impl By {
             Self::File => ["file", "File", "files", "Files of those lines"],
             Self::Category => ["category", "Category", "categories", "Memory categories from a profile"],
             Self::Stream => ["stream", "Stream", "streams", "Streams"],
+            Self::Task => {
+                ["task", "Task", "tasks", "Tasks of the program, all that one line makes in one row"]
+            }
             Self::Pool => ["pool", "Pool", "pools", "Memory pools"],
             Self::Metadata => {
                 ["metadata", "Text", "metadata texts", "The program's own metadata (user_metadata)"]

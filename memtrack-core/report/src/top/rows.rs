@@ -297,7 +297,7 @@ impl<'a> Sorter<'a> {
                 Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
             }
             // For these rankings, the function has already returned above with a row from `groups`.
-            By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
+            By::Category | By::Stream | By::Task | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Line => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
                 keys => {

@@ -138,7 +138,7 @@ impl TopReport {
 
     /// Returns whether the rows depend on stacks.
     fn depends_on_stacks(&self) -> bool {
-        !matches!(self.by, By::Category | By::Stream | By::Pool | By::Metadata | By::Size)
+        !matches!(self.by, By::Category | By::Stream | By::Task | By::Pool | By::Metadata | By::Size)
     }
 
     /// Returns the columns that a row has in addition to its name.

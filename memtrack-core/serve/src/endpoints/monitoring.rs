@@ -4,7 +4,7 @@
 use crate::http::Response;
 use memtrack_model::options::Options;
 use memtrack_recorder::events::{generation, is_recorded_by_command, running_sums, session};
-use memtrack_recorder::{internal_thread, reentry};
+use memtrack_recorder::{background, reentry};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -92,8 +92,7 @@ impl Monitor {
                 Err(error) => return Err(refusal(error.to_string())),
             }
             let (shared, idle) = (Arc::clone(&self.shared), monitoring.idle);
-            if let Err(error) = internal_thread::start(c"memtrack-idle", move || shared.stop_when_idle(idle))
-            {
+            if let Err(error) = background::spawn(c"memtrack-idle", move || shared.stop_when_idle(idle)) {
                 drop(session::stop());
                 return Err(refusal(format!("no thread to stop it later: {error}")));
             }

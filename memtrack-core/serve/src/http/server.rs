@@ -6,7 +6,7 @@ use super::hosts::Hosts;
 use super::message::Handler;
 use super::permits::Permits;
 use memtrack_recorder::events::generation;
-use memtrack_recorder::{internal_thread, reentry};
+use memtrack_recorder::{background, reentry};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -78,7 +78,7 @@ impl Server {
         let shared =
             Arc::new(Shared { handler, hosts, light, heavy, connections: Permits::new(MAX_CONNECTIONS) });
         let of_thread = Arc::clone(&running);
-        let started = internal_thread::start(c"memtrack-serve", move || {
+        let started = background::spawn(c"memtrack-serve", move || {
             let result = accept_all(&listener, &shared, &of_thread.is_stopping);
             drop(listener);
             of_thread.close();
@@ -208,7 +208,7 @@ fn accept_all<H: Handler>(
         };
         std::mem::forget(permit);
         // If there is no thread, the connection is closed.
-        let started = internal_thread::start(c"memtrack-answer", move || {
+        let started = background::spawn(c"memtrack-answer", move || {
             let _permit = of_thread.connections.taken();
             answer(&of_thread, stream);
         });

@@ -61,6 +61,7 @@ impl<'a> Builder<'a> {
                     address: block.address,
                     size_bytes: block.requested_size,
                     stream: segment.stream,
+                    task: Default::default(),
                     stack,
                     scope: ScopeId::NONE,
                     ticks: 0,

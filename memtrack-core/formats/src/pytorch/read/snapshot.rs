@@ -102,6 +102,7 @@ fn fill_state(snapshot: &mut Snapshot) {
                 address: blocks.number(block, Key::Address),
                 size_bytes,
                 stream,
+                task: Default::default(),
                 stack,
                 scope: ScopeId::NONE,
                 ticks: 0,
