@@ -251,8 +251,8 @@
 //!
 //! # The modules, for contributors
 //!
-//! - `monitor`, `recording`, `dump`, `who_holds`: starting and stopping, the finished recording, and files and reports
-//!   while recording continues; `plain`: a monitor without reports.
+//! - `monitor`, `recording`, `dump`, `watched_dumps`, `who_holds`, `resident`: starting and stopping, the finished
+//!   recording, and files and reports while recording continues; `plain`: a monitor without reports.
 //! - `off_cycles`: the functions of `cycles` in builds without it. (Without the recorder, its functions do nothing.)
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
@@ -271,11 +271,14 @@ mod off_cycles;
 #[cfg(all(feature = "record", not(feature = "report")))]
 mod plain;
 mod recording;
+#[cfg(feature = "report")]
+mod resident;
 pub mod testing;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 #[cfg(feature = "report")]
 pub mod tracker;
+mod watched_dumps;
 #[cfg(feature = "report")]
 mod who_holds;
 #[cfg(all(test, feature = "record"))]
@@ -304,6 +307,9 @@ pub use memtrack_recorder::allocator::TrackingAllocator;
 pub use memtrack_recorder::record::mark;
 pub use monitor::{snapshot, start_monitor, start_monitor_with, stop};
 pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
+#[cfg(feature = "report")]
+pub use resident::resident;
+pub use watched_dumps::{Pressure, PressureWatch, SignalWatch, WatchedSign, dump_at, dump_on_signal};
 #[cfg(feature = "report")]
 pub use who_holds::who_holds;
 
@@ -408,6 +414,11 @@ pub use memtrack_exports as exports;
 pub use memtrack_file::{
     ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, read_meta as __read_meta,
 };
+
+/// [`dump_at`] with other files of the kernel and other times, for tests. Not API.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub use memtrack_recorder::dumps::pressure::{Surroundings as __Surroundings, dump_at as __dump_at};
 
 #[cfg(feature = "collector")]
 #[doc(hidden)]

@@ -19,6 +19,7 @@ use memtrack_report::{
     holds::{HoldsQuery, WhoHolds},
     leaks::{LeakOptions, LeakReport, NoSuchInterval, leaks},
     phases::{PhaseReport, phases},
+    resident::{ResidentReport, resident},
     tasks::{TasksOptions, TasksReport, tasks},
     top::{By, TopOptions, TopReport, top_with},
 };
@@ -185,6 +186,35 @@ impl Recording {
     /// reported, otherwise the host heap). Looks up symbols, which takes a moment the first time.
     pub fn top(&self, by: By, rows: usize) -> TopReport {
         self.top_of(self.first_device(), by, rows)
+    }
+
+    /// Returns where the resident memory of this process was, at the highest and at the last reading: live blocks, free memory
+    /// that the allocator keeps, stacks, files, and what is not explained; and the `lines` lines of code that pin most pages. The
+    /// rows add up to what the kernel counts. `None` if the host heap was not recorded, or the system does not let the process
+    /// read its pages.
+    ///
+    /// A recording has a reading from its end; one that was [streamed](memtrack_model::options::Options::stream_to) also has
+    /// earlier ones.
+    ///
+    /// ```
+    /// # #[global_allocator]
+    /// # static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
+    /// use memtrack_core::recorder::Options;
+    ///
+    /// memtrack_core::start_monitor_with(&Options::new().exact())?;
+    /// let rows: Vec<Vec<u8>> = (0..10_000).map(|_| vec![1; 64]).collect();
+    /// let recording = memtrack_core::stop();
+    /// if let Some(resident) = recording.resident(10) {
+    ///     println!("{resident}");
+    /// #   let live = resident.end.rows.iter().find(|row| row.what == memtrack_core::analysis::resident::Resident::LiveHeap);
+    /// #   assert!(live.is_some_and(|row| row.bytes >= 640_000), "{resident}");
+    /// }
+    /// # drop(rows);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn resident(&self, lines: usize) -> Option<ResidentReport> {
+        let options = TopOptions::new().patterns(self.patterns.clone()).limit(lines);
+        resident(&self.snapshot, &mut Symbolizer::of(&self.snapshot), &options, true)
     }
 
     /// Returns the same as [`Self::top`], but for a given device.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Returns each requirement's `cfg` name and, if the requirement is met, the file that proves it (an empty path if no file
 /// does).
-pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 10] {
+pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 13] {
     // This is one file in the folder, not the folder itself: cargo checks before every build whether the path has changed, and
     // for a folder it would check all files in it.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
@@ -23,8 +23,40 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 10] {
         ("aarch64_assembler", tool("aarch64-linux-gnu-as")),
         ("musl_gcc", tool("musl-gcc")),
         ("jemalloc", library("libjemalloc.a")),
+        ("bpftrace", tool("bpftrace").filter(|path| can_attach(path))),
+        ("control_group", can_make_group().then(PathBuf::new)),
+        ("pressure_trigger", can_set_trigger().then(PathBuf::new)),
         ("programs_with_rights", can_give_rights().then(PathBuf::new)),
     ]
+}
+
+/// Returns whether bpftrace can attach to programs: the kernel supports it, and this process has the right.
+fn can_attach(bpftrace: &Path) -> bool {
+    // bpftrace runs `BEGIN` by attaching to itself.
+    let mut command = Command::new(bpftrace);
+    let status =
+        command.args(["-e", "BEGIN { exit(); }"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// The folder in which a test makes a control group for memory.
+pub const GROUPS: [&str; 2] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
+
+/// Returns whether this process can make a control group with a limit of memory.
+fn can_make_group() -> bool {
+    GROUPS.iter().any(|folder| {
+        let group = Path::new(folder).join(format!("memtrack-probe-{}", std::process::id()));
+        let limits = ["memory.limit_in_bytes", "memory.max"].map(|name| group.join(name));
+        let made = fs::create_dir(&group).is_ok();
+        let limited = made && limits.iter().any(|limit| fs::write(limit, "67108864").is_ok());
+        made && fs::remove_dir(&group).is_ok() && limited
+    })
+}
+
+/// Returns whether the kernel accepts a trigger for stalls of memory.
+fn can_set_trigger() -> bool {
+    let file = fs::File::options().read(true).write(true).open("/proc/pressure/memory");
+    file.is_ok_and(|mut file| std::io::Write::write_all(&mut file, b"some 2000000 2000000\0").is_ok())
 }
 
 /// Returns whether this process can make a program with the set-user-ID or set-group-ID bit and start it as another user: as

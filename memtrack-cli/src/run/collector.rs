@@ -86,6 +86,7 @@ pub(crate) fn start(job: &Job, command: u32) -> io::Result<CollectorProcess> {
         options: job.options.clone(),
         max_programs: job.args.max_processes,
         mark_on: job.args.mark_on.clone(),
+        libraries: super::library::file_names(),
         command,
     };
     let collector = Collector::create(settings)?;

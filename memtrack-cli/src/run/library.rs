@@ -24,6 +24,12 @@ struct Library {
     checksum: &'static str,
 }
 
+impl Library {
+    fn file_name(&self) -> String {
+        format!("{}-{}.so", self.name, self.checksum)
+    }
+}
+
 static HOOKS: Library = Library {
     name: "preload",
     content: include_bytes!(concat!(env!("OUT_DIR"), "/preload.so")),
@@ -150,12 +156,17 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the names of the libraries' files.
+pub(crate) fn file_names() -> Vec<String> {
+    [&HOOKS, &HEAP].map(Library::file_name).into()
+}
+
 fn install(folder: &Path, library: &Library) -> io::Result<PathBuf> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
     }
     ensure_private_folder(folder)?;
-    let path = folder.join(format!("{}-{}.so", library.name, library.checksum));
+    let path = folder.join(library.file_name());
     // The file is not read again, which would take a millisecond: its name contains the checksum of its content, it appeared
     // complete, and no other user can write to the folder.
     if fs::symlink_metadata(&path)

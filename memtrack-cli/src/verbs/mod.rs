@@ -27,6 +27,7 @@ mod profile_plot;
 mod ranks;
 mod ranks_pages;
 mod replay;
+mod rss;
 #[cfg(unix)]
 pub(crate) mod run;
 mod schema;
@@ -74,6 +75,7 @@ verbs! {
     ProfilePlot(profile_plot::ProfilePlotArgs), ANSWER;
     Ranks(ranks::RanksArgs), ANSWER;
     Replay(replay::ReplayArgs), ANSWER;
+    Rss(rss::RssArgs), ANSWER;
     #[cfg(unix)]
     Run(run::RunArgs), ANSWER;
     Schema(schema::SchemaArgs);

@@ -56,6 +56,9 @@ pub(crate) struct RunArgs {
     /// otherwise a sample of the blocks below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
+    /// Record every block of the heap, however small and at any cost: a few hundred nanoseconds each
+    #[arg(long, requires = "host")]
+    pub(crate) exact: bool,
     /// Mark each call of this Python function, by the name of the function or as Class.FUNCTION (CPython 3.11 and newer) or
     /// FILE.py:FUNCTION, for `leaks --per FUNCTION`. Calls of a function memtrack_mark are marks named by its argument, without
     /// this option in CPython 3.12 and newer. Only functions of Python have such marks
@@ -197,7 +200,7 @@ pub(super) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
             .env(protocol::MEMORY, memory)
             .env(protocol::STACKS, value_of(args.stacks));
         if args.host {
-            command.env(protocol::HOST, "1");
+            command.env(protocol::HOST, if args.exact { protocol::EXACT } else { "1" });
         }
         if args.mark_on.is_empty() {
             command.env_remove(protocol::MARK_ON);
@@ -242,6 +245,9 @@ fn options(args: &RunArgs) -> Result<Options, CliError> {
     let context = value_of(args.stacks).parse().map_err(|error| CliError::Usage(format!("{error}")))?;
     let options = Options::new().context(context).max_entries(args.max_entries.max(1));
     let mut options = args.max_bytes.map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
+    if args.exact {
+        options = options.exact();
+    }
     options.host_heap = args.host;
     Ok(options)
 }

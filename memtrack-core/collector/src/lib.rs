@@ -5,6 +5,7 @@
 //! killed program still exists at that point, so nothing that a hook has written is lost.
 //!
 //! - `process`: one recorded process: its tables, and the events that are drained from its pages
+//! - `resident`: which pages of a process are in memory, from time to time
 //! - `on_demand`: memory that a process maps and that no call shows
 //! - `jit`: the names of code that programs generate while they run
 //! - `python`: the places of Python frames in stacks
@@ -23,6 +24,7 @@ mod on_demand;
 mod process;
 mod python;
 mod recording;
+mod resident;
 mod snapshot;
 mod system;
 
@@ -48,6 +50,10 @@ const FIRST_EXTENTS: usize = 20;
 const FIRST_EXTENTS_WITHOUT_HEAP: usize = 11;
 /// The number of free extents while a process is recorded: 16 MiB.
 const FREE_EXTENTS: usize = 256;
+/// The same numbers for a run that records every block (`--exact`), which samples none when the command is behind: 16 MiB at
+/// first, and 128 MiB while a process is recorded.
+const FIRST_EXTENTS_OF_EXACT: usize = 256;
+const FREE_EXTENTS_OF_EXACT: usize = 2048;
 
 /// The shortest and the longest time between two polls.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -66,6 +72,8 @@ pub struct Settings {
     pub max_programs: u64,
     /// The Python functions whose calls are marks.
     pub mark_on: Vec<String>,
+    /// The names of the files of memtrack's libraries that the programs load.
+    pub libraries: Vec<String>,
     /// The process id of the command. The program that it starts is its child, or the same process after `exec`.
     pub command: u32,
 }
@@ -164,7 +172,11 @@ impl Collector {
         let unrecorded = self.unrecorded();
         // A failure was reported where it first happened.
         let _ = self.file.set_unrecorded(unrecorded);
-        let free = if self.has_processes() { FREE_EXTENTS } else { first_extents(&self.settings) };
+        let free = match self.has_processes() {
+            true if records_every_block(&self.settings) => FREE_EXTENTS_OF_EXACT,
+            true => FREE_EXTENTS,
+            false => first_extents(&self.settings),
+        };
         if let Err(error) = self.region.keep_alive(free) {
             // Reported only once: without more memory, processes lose events, and the lost events are counted.
             if !std::mem::replace(&mut self.has_warned, true) {
@@ -197,6 +209,7 @@ impl Collector {
         let has_events = process.drain(&self.region, view, &mut self.file);
         if has_events || reads_resident {
             process.read_resident(reads_resident);
+            process.read_pages(&mut self.file);
         }
         self.messages.append(&mut process.take_messages());
         self.failed.append(&mut process.take_failed_requests());
@@ -341,7 +354,16 @@ impl Collector {
 
 /// Returns the number of free extents while no process is recorded.
 fn first_extents(settings: &Settings) -> usize {
-    if settings.options.wants_host_heap() { FIRST_EXTENTS } else { FIRST_EXTENTS_WITHOUT_HEAP }
+    match settings.options.wants_host_heap() {
+        true if records_every_block(settings) => FIRST_EXTENTS_OF_EXACT,
+        true => FIRST_EXTENTS,
+        false => FIRST_EXTENTS_WITHOUT_HEAP,
+    }
+}
+
+/// Returns whether the run records every block of the heap.
+fn records_every_block(settings: &Settings) -> bool {
+    settings.options.wants_host_heap() && !settings.options.samples_host_heap()
 }
 
 /// Returns the program that the process has executed, if it is in `views` too.

@@ -5,6 +5,7 @@ use crate::jit::Jit;
 use crate::on_demand::OnDemand;
 use crate::python::{Python, add_name};
 use crate::recording::RunFile;
+use crate::resident::ResidentReadings;
 use crate::system::SystemProcess;
 use memtrack_model::OutOfMemory;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, ThreadId};
@@ -55,6 +56,7 @@ pub(crate) struct Process {
     max_anonymous_bytes: u64,
     resident_begun: Option<Instant>,
     resident_read: Option<Instant>,
+    resident: ResidentReadings,
     /// The binary whose `dlsym` makes driver calls bypass the hook; `None` if there is none, or after
     /// [`Self::take_bypass`] has returned it.
     bypass: Option<String>,
@@ -151,6 +153,7 @@ impl Process {
             max_anonymous_bytes: 0,
             resident_begun: None,
             resident_read: None,
+            resident: ResidentReadings::new(settings.options.max_bytes.is_some()),
             bypass: None,
             python: Python::default(),
             has_lines_of_python: false,
@@ -206,6 +209,17 @@ impl Process {
             self.resident_bytes = resident.bytes;
             self.max_resident_bytes = self.max_resident_bytes.max(resident.max_bytes);
             self.max_anonymous_bytes = self.max_anonymous_bytes.max(resident.anonymous_bytes);
+        }
+    }
+
+    /// Reads which pages of the process are in memory if that is due, and writes the reading to `file`.
+    pub(crate) fn read_pages(&mut self, file: &mut RunFile) {
+        let Some(number) = self.number.filter(|_| self.settings.options.host_heap && !self.has_failed) else {
+            return;
+        };
+        if let Some(reading) = self.resident.read(self.pid, self.resident_bytes, &self.settings.libraries) {
+            let written = file.append_resident(number, &reading);
+            self.note_failure(written);
         }
     }
 

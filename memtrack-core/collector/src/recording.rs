@@ -8,7 +8,7 @@ use memtrack_file::unfinished::{EventCounts, LiveState};
 use memtrack_file::{RecordingWriter, create_private_file};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DriverReading, KnownNames, Meta, Module, ProcessRow, Scope, Snapshot, Thread, Unrecorded,
+    DriverReading, KnownNames, Meta, Module, ProcessRow, ResidentReading, Scope, Snapshot, Thread, Unrecorded,
 };
 use memtrack_recorder::recorder::parts::{PartFile, free_number, lock_new_file, remove_new_part};
 use memtrack_recorder::recorder::{Context, clock_now};
@@ -256,6 +256,14 @@ impl RunFile {
     /// Fails when the file cannot be written.
     pub(crate) fn append_driver(&mut self, number: u32, readings: &[DriverReading]) -> io::Result<()> {
         self.write(number, |writer, _| writer.driver(readings))
+    }
+
+    /// Appends a reading of the resident memory.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be written.
+    pub(crate) fn append_resident(&mut self, number: u32, reading: &ResidentReading) -> io::Result<()> {
+        self.write(number, |writer, _| writer.resident(reading))
     }
 
     /// Appends the sums of a process so far, which replace earlier ones.

@@ -37,6 +37,8 @@ pub(super) const SAMPLING: Kind = *b"SMPL";
 pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
 /// What the address space held beside the recorded blocks, as JSON.
 pub(super) const ADDRESS_SPACE: Kind = *b"ADDR";
+/// A reading of the process's resident memory.
+pub(super) const RESIDENT: Kind = *b"RSDT";
 /// The counts of data that did not fit into the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
 /// The program's reports about its operators.

@@ -15,7 +15,8 @@
 //! - reading: `reader`, then `dangling_ids`; `processes` (the choice of processes of a run); `merge` (all processes of a run as
 //!   one); `unfinished`, which computes the state at the end of a recording that was cut off; `read_report` (the part of a file
 //!   that was read).
-//! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `binary_id`;
+//! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `resident` (readings of resident
+//!   memory), `binary_id`;
 //!   `file_names`: extensions for compression, and names of files beside another file.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
@@ -32,6 +33,7 @@ mod processes;
 mod read_report;
 mod reader;
 mod replacing_file;
+mod resident;
 mod snapshot_writer;
 pub mod unfinished;
 mod varint;
@@ -44,6 +46,7 @@ pub use processes::ProcessChoice;
 pub use read_report::{ReadReport, RecordingError};
 pub use reader::{Content, PackedInput, read, read_choice, read_each, read_meta, read_processes};
 pub use replacing_file::{ReplacingFile, create_file, create_new_file, create_private_file};
+pub use resident::MAX_LENGTHS as MAX_RESIDENT_LENGTHS;
 pub use snapshot_writer::write;
 pub use writer::RecordingWriter;
 

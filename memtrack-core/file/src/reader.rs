@@ -392,6 +392,7 @@ impl State {
             chunk::ADDRESS_SPACE => {
                 snapshot.address_space = Some(serde_json::from_slice(raw)?);
             }
+            chunk::RESIDENT => snapshot.resident.push(crate::resident::read_reading(raw)?),
             chunk::COUNTED_PEAK => {
                 snapshot.counted_peak = Some(serde_json::from_slice(raw)?);
             }
@@ -493,6 +494,7 @@ impl State {
         });
         snapshot.events.sort_by_ticks();
         snapshot.marks.rows.sort_by_key(|mark| mark.ticks);
+        snapshot.resident.sort_by_key(|reading| reading.ticks);
         dangling_ids::clear_dangling_ids(&mut snapshot, &mut report.unknown_ids);
         snapshot.remove_superseded();
         if !self.live_complete {

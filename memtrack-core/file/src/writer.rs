@@ -10,8 +10,8 @@ use super::{FORMAT_VERSION, MAGIC, PROCESS_VERSION};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     AddressSpace, CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta,
-    Module, OperatorLines, OperatorLog, ProcessRow, Scope, ScopeSums, Segment, Snapshot, TaskTable, Thread,
-    Unrecorded,
+    Module, OperatorLines, OperatorLog, ProcessRow, ResidentReading, Scope, ScopeSums, Segment, Snapshot,
+    TaskTable, Thread, Unrecorded,
 };
 use std::io::{self, Write};
 
@@ -257,6 +257,9 @@ impl<W: Write> RecordingWriter<W> {
         if let Some(sums) = &snapshot.scope_sums {
             self.scope_sums(sums)?;
         }
+        for reading in &snapshot.resident {
+            self.resident(reading)?;
+        }
         self.tasks(&snapshot.tasks)?;
         self.address_space(snapshot.address_space.as_ref())
     }
@@ -281,6 +284,18 @@ impl<W: Write> RecordingWriter<W> {
         if let Some(space) = space {
             self.push_json(chunk::ADDRESS_SPACE, space)?;
         }
+        self.write_chunks()
+    }
+
+    /// Writes a reading of the resident memory, in addition to those of earlier calls. If its pages are in too many pieces
+    /// ([`MAX_RESIDENT_LENGTHS`](crate::MAX_RESIDENT_LENGTHS)), some mappings are written without them.
+    ///
+    /// # Errors
+    /// Fails when the output cannot be written.
+    pub fn resident(&mut self, reading: &ResidentReading) -> io::Result<()> {
+        self.raw.clear();
+        crate::resident::put_reading(&mut self.raw, reading);
+        self.push(chunk::RESIDENT);
         self.write_chunks()
     }
 

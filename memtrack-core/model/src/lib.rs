@@ -10,7 +10,7 @@
 //!   element types.
 //! - `optrace`: operator traces.
 //! - `references`: the trait that `#[derive(References)]` implements, and the references of standard library types.
-//! - `options`: the parameters of a recording.
+//! - `options`: the parameters of a recording; `pressure`: the signs that memory runs low.
 //! - `scope_path`: the module path, phase and operator.
 //! - `frame`: frames and their names.
 //! - `answer`: the types that the command's JSON answers share.
@@ -33,6 +33,7 @@ pub mod options;
 pub mod optrace;
 mod out_of_memory;
 pub mod paths;
+pub mod pressure;
 pub mod python_float;
 pub mod references;
 #[doc(hidden)]

@@ -133,6 +133,9 @@ pub struct Options {
     pub report_on_oom: bool,
     #[doc(hidden)]
     pub operators: bool,
+    /// Whether the recorder's tables have an eighth or a quarter of their usual bounds.
+    #[doc(hidden)]
+    pub small_tables: bool,
     /// Whether `memtrack run` set these options, in which case a stream to which nothing is written leaves no file.
     #[doc(hidden)]
     pub under_run: bool,
@@ -157,6 +160,7 @@ impl Default for Options {
             dump_on_oom: None,
             report_on_oom: false,
             operators: false,
+            small_tables: false,
             under_run: false,
         }
     }
@@ -166,6 +170,28 @@ impl Options {
     /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns the options for a service that records as long as it runs: at most 1 % of the processor time of its threads,
+    /// and at most 64 MiB of memtrack's own memory (48 MiB for each further device), whatever the service does.
+    ///
+    /// These options keep fewer events (65,536 per device), live blocks (32,768 tracked individually), operators of a
+    /// tracker, distinct stacks (65,536; later ones are shortened, then counted), copied unwind tables, and threads with
+    /// state of their own (512; further ones share eight). Sums of bytes stay exact, and what is left out is counted, as
+    /// with the default options. The bounds of tables hold in a process that has not recorded with other options before.
+    ///
+    /// Files are limited separately: [`stream_to`](Self::stream_to) with [`max_bytes`](Self::max_bytes) for a stream that
+    /// replaces its oldest parts. A stream adds up to 12 MiB if its disk is slow; a snapshot or dump takes about twice what
+    /// the tables hold while it is made.
+    ///
+    /// ```
+    /// use memtrack_model::options::Options;
+    ///
+    /// let options = Options::service().stream_to("service.memtrack").max_bytes(256 << 20);
+    /// ```
+    pub fn service() -> Self {
+        let small = Self { small_tables: true, ..Self::default() };
+        small.budget(0.01).max_entries(1 << 16).live_blocks(1 << 15).tracker_entries(1 << 12)
     }
 
     /// Sets the amount of history that is kept.

@@ -50,6 +50,11 @@ impl GuardedFile {
         self.identity
     }
 
+    /// Returns the descriptor, to be used only while the file [is intact](Self::is_intact).
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
     /// Returns the number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.written

@@ -15,8 +15,10 @@
 //!   and how they end; snapshots (`collect`, `merge`); streams; forks; segments and driver memory.
 //! - `accounts`: exact sums for tests with limits.
 //! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
-//!   `internal_bytes`: memtrack's own memory.
+//!   `internal_bytes`, `internal_blocks`, `internal_pages`: memtrack's own memory.
+//! - `probes`: the static probes (USDT) that profilers outside the program attach to.
 //! - `mapped`: memory that a program under `memtrack run` maps itself.
+//! - `dumps`: dumps when SIGUSR2 arrives or memory runs low; `background`: memtrack's own threads.
 //! - `python`: the Python frames of stacks, under `memtrack run`.
 //! - `shared_memory`: how a program under `memtrack run` passes its events to the command.
 //! - `guarded_file`, `message`, `signals`, `errno`, `environment`: files, messages and signals in a program that does
@@ -39,11 +41,15 @@ pub mod tasks;
 
 #[cfg(feature = "record")]
 pub mod accounts;
+#[cfg(feature = "record")]
+mod background;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;
 #[cfg(feature = "record")]
 mod clock;
+#[cfg(feature = "record")]
+pub mod dumps;
 #[cfg(feature = "record")]
 pub mod environment;
 #[cfg(feature = "record")]
@@ -56,12 +62,19 @@ mod guarded_file;
 #[cfg(feature = "record")]
 pub mod host;
 #[cfg(feature = "record")]
+mod internal_blocks;
+#[cfg(feature = "record")]
 pub mod internal_bytes;
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub mod internal_pages;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod mapped;
 #[cfg(feature = "record")]
 pub mod message;
+#[cfg(feature = "record")]
+mod probes;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod python;

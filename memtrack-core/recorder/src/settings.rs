@@ -4,7 +4,7 @@ use crate::shared_memory;
 use memtrack_model::event::Action;
 use memtrack_model::options::{Context, Options};
 use std::sync::atomic::{
-    AtomicU8, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Relaxed, Release},
 };
 
@@ -33,6 +33,24 @@ static BUDGET_MILLIONTHS: AtomicU32 = AtomicU32::new(0);
 static LIVE_BLOCKS: AtomicU64 = AtomicU64::new(u64::MAX);
 static SESSION: AtomicU64 = AtomicU64::new(0);
 static START_TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the tables have smaller bounds.
+static SMALL_TABLES: AtomicBool = AtomicBool::new(false);
+
+/// Sets the bounds of the tables for a session that starts now. Called before any of them grows.
+pub(crate) fn set_table_bounds(options: &Options) {
+    SMALL_TABLES.store(options.small_tables, Relaxed);
+}
+
+/// Returns an eighth of a table's bound if [`Options::service`] requests smaller tables, and otherwise the bound itself.
+pub(crate) fn eighth_if_small(most: usize) -> usize {
+    if SMALL_TABLES.load(Relaxed) { most / 8 } else { most }
+}
+
+/// Does the same as [`eighth_if_small`] with a quarter.
+pub(crate) fn quarter_if_small(most: usize) -> usize {
+    if SMALL_TABLES.load(Relaxed) { most / 4 } else { most }
+}
 
 /// Applies the options of a session that starts now; `start_ticks` is the first stamp that belongs to it.
 pub(crate) fn apply(options: &Options, start_ticks: u64) {

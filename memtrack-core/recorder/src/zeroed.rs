@@ -2,6 +2,7 @@
 //! the whole table would then take up memory although a program uses only a few of its pages.
 #![allow(unsafe_code)]
 
+use crate::internal_blocks;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -71,7 +72,7 @@ impl<T> Drop for Zeroed<T> {
         let first = self.values.cast::<u8>().as_ptr();
         if self.is_mapped {
             // SAFETY: `map` mapped this many bytes there, and there are no more references to the values.
-            unsafe { libc::munmap(first.cast(), layout.size()) };
+            unsafe { unmap_pages(self.values.cast(), layout.size()) };
         } else {
             // SAFETY: the memory is from `alloc_zeroed` with this layout, and there are no more references to the
             // values.
@@ -91,7 +92,22 @@ pub(crate) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
     let (flags, protection) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: the call changes no memory that exists.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    crate::internal_pages::mark(start, bytes);
+    internal_blocks::add(start.expose_provenance() as u64, bytes as u64);
+    NonNull::new(start.cast())
+}
+
+/// Unmaps pages.
+///
+/// # Safety
+/// The pages must be from [`map_pages`] with this size, and there must be no references to them.
+pub(crate) unsafe fn unmap_pages(start: NonNull<u8>, bytes: usize) {
+    internal_blocks::remove(start.as_ptr().addr() as u64, bytes as u64);
+    // SAFETY: the caller guarantees that the pages were mapped with this size and are not used.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub mod process_memory;
 pub mod processes;
 #[cfg(feature = "compare")]
 pub mod ranks;
+#[cfg(feature = "all")]
+pub mod resident;
 #[cfg(feature = "compare")]
 pub mod sizes;
 pub mod summary;

@@ -102,7 +102,7 @@ pub fn begin() {
     }
     let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let mut options = Options::new().context(context);
-    if heap::is_without_sizes() {
+    if heap::is_without_sizes() || environment::text(HOST).as_deref() == Some(EXACT) {
         options = options.exact();
     } else if shared_memory::is_beyond_limit() {
         options = options.smallest_budget();

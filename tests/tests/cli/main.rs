@@ -49,6 +49,7 @@ mod run_processes;
 mod run_python;
 mod run_python_marks;
 mod run_python_objects;
+mod run_resident;
 mod run_slow_collector;
 mod run_snapshots;
 mod run_symbols;

@@ -153,7 +153,7 @@ const VERBS: [(&str, &[&str]); 22] = [
 ];
 
 /// Verbs that take other files, or that cannot report on these files.
-const OTHER_VERBS: [&str; 17] = [
+const OTHER_VERBS: [&str; 18] = [
     "advise",
     "categories",
     "completions",
@@ -165,6 +165,7 @@ const OTHER_VERBS: [&str; 17] = [
     "man",
     "modules",
     "processes",
+    "rss",
     "run",
     "schema",
     "simulate",

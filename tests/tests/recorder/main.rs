@@ -14,10 +14,12 @@ mod order;
 mod packages;
 mod parts;
 mod plugins;
+mod probes;
 mod ring;
 mod stream;
 mod tracing_candle;
 mod trackers;
 mod unsafe_code;
+mod watched_dumps;
 
 memtrack_tests::tests_wait!();

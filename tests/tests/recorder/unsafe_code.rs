@@ -51,7 +51,9 @@ const FILES: &[(&str, &str, &str)] = &[
         "clock environment errno",
         "the processor's counter, the auxiliary vector, `errno`",
     ),
-    ("memtrack-core/recorder/src", "guarded_file message signals", "system calls"),
+    ("memtrack-core/recorder/src", "background guarded_file message signals", "threads, system calls"),
+    ("memtrack-core/recorder/src/dumps", "signal stall", "a signal's handler, `poll`"),
+    ("memtrack-core/recorder/src", "probes", "a `nop` with a note that tools outside the program read"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",
@@ -69,7 +71,7 @@ const FILES: &[(&str, &str, &str)] = &[
     (
         "memtrack-core/recorder/src/events",
         "barrier binaries chunk collect current_thread exit filling fork inherit resident ring same_memory scope_sums \
-         stream_file stream_thread streaming thread_names thread_sums threads unload",
+         stream_file streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
     ),
     (

@@ -222,7 +222,11 @@ fn map(bytes: usize) -> *mut libc::c_void {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the call maps new pages at an address that the kernel chooses.
     let start = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
-    if start == libc::MAP_FAILED { null_mut() } else { start }
+    if start == libc::MAP_FAILED {
+        return null_mut();
+    }
+    memtrack_recorder::internal_pages::mark(start, bytes);
+    start
 }
 
 /// Returns what `place` points to. If it is null, sets it to new zeros.

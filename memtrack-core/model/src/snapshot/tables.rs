@@ -3,8 +3,8 @@
 use super::pytorch::PyTorch;
 use super::{
     AddressSpace, CountedPeak, DeviceStatistics, DriverReading, EventCategories, EventTable, Folded,
-    FrameTable, KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, Sampling, ScopeSums, Segment,
-    StringTable, TaskTable,
+    FrameTable, KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, ResidentReading, Sampling, ScopeSums,
+    Segment, StringTable, TaskTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::path::PathBuf;
@@ -61,6 +61,9 @@ pub struct Snapshot {
     /// What the process's address space held beside the recorded blocks; `None` if it is unknown, or if the snapshot contains
     /// several processes.
     pub address_space: Option<AddressSpace>,
+    /// Readings of the process's resident memory, in the order of time; empty if none was made, or if the snapshot contains
+    /// several processes.
+    pub resident: Vec<ResidentReading>,
     /// Counts of items that did not fit into the recorder's tables.
     pub folded: Folded,
     /// The operators that the program reported, with their tensors.

@@ -7,7 +7,7 @@ use crate::events::{
 };
 use crate::host::{HOST_SLOT, count_internal, live_filter, transferred};
 use crate::settings::{sample_threshold_bytes, session};
-use crate::{reentry, switch};
+use crate::{internal_blocks, probes, reentry, switch};
 use memtrack_model::event::{Action, EventFlags, StreamId};
 
 /// The stream of blocks that were not recorded when they were allocated, whose task is therefore unknown.
@@ -45,6 +45,7 @@ pub(super) fn record_alloc(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_internal(size_bytes as i64);
+            internal_blocks::add(block as u64, size_bytes);
             transferred::allocated(block as u64, size_bytes);
         }
         return;
@@ -97,6 +98,7 @@ fn sample(thread: CurrentThread, size_bytes: u64) -> Option<EventFlags> {
 pub(super) fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
         transferred::remove_if_known(address, size_bytes);
+        internal_blocks::remove(address, size_bytes);
         return count_internal(-(size_bytes as i64));
     }
     if is_copy() {
@@ -153,9 +155,13 @@ fn record_realloc_in_hook(
         let is_internal = reentry::is_inside();
         // Remove the block before another thread can receive its address.
         let was_transferred = is_internal && transferred::remove_if_known(old as u64, old_size as u64);
+        if is_internal {
+            internal_blocks::remove(old as u64, old_size as u64);
+        }
         let (new, new_size) = realloc();
         if !new.is_null() && is_internal {
             count_internal(new_size as i64 - old_size as i64);
+            internal_blocks::add(new as u64, new_size as u64);
             match was_transferred {
                 true => transferred::add(new as u64, new_size as u64),
                 false => transferred::allocated(new as u64, new_size as u64),
@@ -165,6 +171,9 @@ fn record_realloc_in_hook(
     };
     // Stamp the free before another thread can receive the address, and write it once the reallocation has succeeded.
     let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.begin_free(HOST, old as u64));
+    if freed.as_ref().is_some_and(|freed| freed.is_known() || old_size as u64 >= sample_threshold_bytes()) {
+        probes::reallocating(old as u64);
+    }
     let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.restore_block(freed),
@@ -172,6 +181,7 @@ fn record_realloc_in_hook(
         None if !new.is_null() => hook.thread.state.totals(HOST_SLOT).count_free(old_size as u64),
         None => {}
     }
+    probes::reallocated();
     let size_bytes = new_size as u64;
     let is_sampled = !new.is_null() && size_bytes < sample_threshold_bytes();
     let flags = if is_sampled { sample(hook.thread, size_bytes) } else { Some(EventFlags::default()) };
@@ -196,6 +206,7 @@ fn write_free(hook: HookContext, freed: FreeInProgress, size_bytes: u64) {
     if !freed.is_known() && transferred::remove_if_known(freed.address(), size_bytes) {
         // The program's sums never included the block.
         count_internal(-(size_bytes as i64));
+        internal_blocks::remove(freed.address(), size_bytes);
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.finish_free(freed, size_bytes, NO_TASK, false);
     } else {

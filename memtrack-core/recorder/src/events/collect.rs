@@ -6,6 +6,7 @@
 use super::barrier::wait_for_hooks;
 use super::chunk::Chunk;
 use super::merge::Run;
+use super::resident_reading::read_pages;
 use super::thread_names;
 use super::threads::{self, DEVICE_SLOTS, device_of};
 use super::totals::Sums;
@@ -80,6 +81,9 @@ impl Recorder {
 
     fn collect(&self, options: &Options, baseline: &Baseline, ring_events: RingEvents) -> Snapshot {
         let _inside = reentry::enter();
+        // Read first, because the snapshot's tables take memory.
+        let is_last = ring_events == RingEvents::Take;
+        let resident = if is_last && options.wants_host_heap() { read_pages() } else { None };
         self.store().keeps_all = true;
         if settings::skips_any() {
             settings::write_all(true);
@@ -145,6 +149,7 @@ impl Recorder {
             folded: self.folded(),
             operators,
             marks,
+            resident: resident.into_iter().collect(),
             tasks,
             ..Snapshot::default()
         };

@@ -21,7 +21,7 @@ use crate::host::Sampler;
 use crate::signals::CancellationBlocked;
 use crate::stack::capture::{Registers, StackBounds};
 use crate::stack::separate_stack;
-use crate::{reentry, scope};
+use crate::{reentry, scope, settings};
 use memtrack_model::event::{ScopeId, ThreadId};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -239,7 +239,7 @@ fn acquire_state() -> Option<&'static ThreadState> {
         thread_sums::add_thread(state);
         return Some(state);
     }
-    if states.made == MAX_STATES {
+    if states.made >= settings::eighth_if_small(MAX_STATES) {
         return None;
     }
     states.made += 1;

@@ -7,6 +7,7 @@ use super::live::LiveEntry;
 use super::segments::HeldSegment;
 use super::threads::slot_of;
 use super::{HookContext, Recorder};
+use crate::probes;
 use crate::scope;
 use crate::settings;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
@@ -230,6 +231,9 @@ impl HookContext {
             let totals = self.thread.state.totals(slot);
             if let Some(old) = replaced {
                 // The old memory must have been freed, since its address was allocated again.
+                if old.flags.contains(EventFlags::WHOLE_SEGMENT) {
+                    probes::freeing_if_watched(device, address);
+                }
                 self.count_end(
                     slot,
                     free_event(device, address, segment_ticks - 1, &old, StackId::NONE),
@@ -275,6 +279,9 @@ impl HookContext {
             let held = recorder.segments.remove_from_driver(device, address);
             let is_block = held.is_some_and(|held| held.is_block);
             let (stamps, block) = recorder.live.remove_segment(device, address, is_block, newest);
+            if block.is_some() {
+                probes::freeing_if_watched(device, address);
+            }
             Some(DriverFreed { address, allocation, stamps, held, block, stack })
         })
     }
@@ -328,6 +335,7 @@ impl HookContext {
         }
         if let Some(block) = block {
             self.recorder.live.restore(allocation.device, address, block);
+            self.fire_restored(allocation.device, address, &block);
         }
     }
 }

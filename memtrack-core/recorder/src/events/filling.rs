@@ -4,6 +4,7 @@
 use super::HookContext;
 use super::chunk::Chunk;
 use super::ring::CHUNK_EVENTS;
+use crate::probes;
 use crate::settings;
 use crate::shared_memory::{EVENTS_PER_PAGE, PageKind, Purpose, arena, is_connected, page_content};
 use crate::signals::CancellationBlocked;
@@ -24,7 +25,8 @@ pub(super) const MAX_FILLING_EVENTS: u64 = 1 << 18;
 fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
     let all = filling_events.load(Ordering::Relaxed).saturating_sub(u64::from(before));
     let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
-    let next = if all + u64::from(wanted) > MAX_FILLING_EVENTS { FIRST_CHUNK_EVENTS } else { wanted };
+    let most = settings::eighth_if_small(MAX_FILLING_EVENTS as usize) as u64;
+    let next = if all + u64::from(wanted) > most { FIRST_CHUNK_EVENTS } else { wanted };
     filling_events.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
     next
 }
@@ -40,18 +42,33 @@ impl HookContext {
         self.thread.state.totals(slot).count_recorded();
         let place = &self.thread.state.chunks[slot];
         let chunk = place.load(Ordering::Relaxed);
-        // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
-        // thread pushes to it.
-        match unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) } {
+        let pushed = match probes::are_watched() {
+            // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
+            // thread pushes to it.
+            false => unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) },
+            true => None,
+        };
+        match pushed {
             Some(false) => {}
             // A chunk is passed to the ring as soon as it is full, not one event later.
             Some(true) => self.replace_chunk(event.device, None, place),
-            None => self.next_chunk(event, place),
+            None => self.event_slowly(event, place),
         }
     }
 
+    /// Appends an event for which the chunk has no room, or fires the event's probe and appends it.
     #[cold]
-    fn next_chunk(self, event: Event, place: &AtomicPtr<Chunk<Event>>) {
+    fn event_slowly(self, event: Event, place: &AtomicPtr<Chunk<Event>>) {
+        if probes::are_watched() {
+            probes::fire(&event, self.thread.state.countdown.block_bytes());
+            let chunk = place.load(Ordering::Relaxed);
+            // SAFETY: as in `event`.
+            match unsafe { chunk.as_ref().and_then(|chunk| chunk.push(event)) } {
+                Some(false) => return,
+                Some(true) => return self.replace_chunk(event.device, None, place),
+                None => {}
+            }
+        }
         self.replace_chunk(event.device, Some(&event), place);
         let chunk = place.load(Ordering::Relaxed);
         // SAFETY: `replace_chunk` left a fresh chunk there, or null, and this thread is its only writer.

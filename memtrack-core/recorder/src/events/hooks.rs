@@ -12,6 +12,7 @@ use super::live::{InsertResult, LiveEntry};
 use super::same_memory::is_copy;
 use super::threads::slot_of;
 use super::{RECORDER, Recorder};
+use crate::probes;
 use crate::settings;
 use crate::stack::capture::Registers;
 use crate::stack::separate_stack;
@@ -313,6 +314,16 @@ impl HookContext {
     pub(crate) fn restore_block(self, freed: FreeInProgress) {
         if let Some(block) = freed.block {
             self.recorder.live.restore(freed.device, freed.address, block);
+            self.fire_restored(freed.device, freed.address, &block);
+        }
+    }
+
+    /// Fires the probe of an allocation again for a block whose free has fired and failed.
+    pub(super) fn fire_restored(self, device: DeviceId, address: u64, block: &LiveEntry) {
+        if probes::are_watched() {
+            let event = free_event(device, address, block.ticks, block, StackId::NONE);
+            let block_bytes = self.thread.state.countdown.block_bytes();
+            probes::fire(&Event { action: Action::Alloc, ..event }, block_bytes);
         }
     }
 

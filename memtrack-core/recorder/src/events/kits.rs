@@ -7,6 +7,7 @@
 use super::current_thread::lock_any;
 use super::fork::ForkCell;
 use crate::python::PythonFrames;
+use crate::settings;
 use crate::stack::capture::Capture;
 use crate::stack::intern::StackCache;
 use std::sync::Mutex;
@@ -73,7 +74,9 @@ impl Kit {
 
 /// The maximum memory of all kits.
 #[cfg(test)]
-pub(super) const MAX_BYTES: usize = (MAX_OWNED_KITS + SHARED_KIT_COUNT) * KIT_BYTES;
+pub(super) const fn max_bytes(divisor: usize) -> usize {
+    (MAX_OWNED_KITS / divisor + SHARED_KIT_COUNT) * KIT_BYTES
+}
 
 /// The kits that threads own.
 struct Pool {
@@ -102,7 +105,7 @@ pub(super) fn acquire() -> Option<Kit> {
         kit.capture.forget();
         return Some(kit);
     }
-    if pool.made == MAX_OWNED_KITS {
+    if pool.made >= settings::eighth_if_small(MAX_OWNED_KITS) {
         return None;
     }
     pool.made += 1;

@@ -69,7 +69,8 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes()
 }
 
-fn page_bytes() -> u64 {
+/// Returns the size of a page in bytes.
+pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf only returns a value.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

@@ -3,6 +3,7 @@
 
 use super::threads::slot_of;
 use super::{HookContext, scope_sums};
+use crate::probes;
 use crate::settings;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::Segment;
@@ -207,6 +208,8 @@ impl HookContext {
         let newest = &self.thread.local().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(segment.device, segment.address, newest);
         let Some(block) = block else { return };
+        // To consumers, the segment's memory is live only as the blocks that the pool reports from now on.
+        probes::freeing_if_watched(segment.device, segment.address);
         let totals = self.thread.state.totals(slot);
         totals.uncount_alloc(block.size_bytes);
         // The block was not an allocation, so it is subtracted from its scope's sums, too.

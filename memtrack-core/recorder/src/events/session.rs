@@ -96,6 +96,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
         // its memory has run out.
         reserve::prepare();
     }
+    settings::set_table_bounds(options);
     stack::capture::prepare();
     binaries::loaded();
     if shared_memory::is_connected() {

@@ -1,14 +1,11 @@
 //! The thread that writes a stream. It writes chunks when they are full, so that no thread of the program waits for a
 //! disk. Twice a second it also appends the events in chunks that are not full, and other changes.
-//!
-//! **Why a thread of the C library and not of Rust?** The allocations that Rust's threads make before and after their
-//! work would be recorded as the program's, and parking such a thread registers a destructor under the dynamic linker's
-//! lock.
 
+use super::resident_reading::StreamReadings;
 use super::{RECORDER, Recorder, binaries, scope_sums};
-use crate::reentry;
-use crate::signals::SignalsBlocked;
+use crate::background::{Bell, spawn};
 use crate::stack::capture::binaries_generation;
+use crate::switch;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU8, AtomicU32};
@@ -68,10 +65,11 @@ impl Recorder {
     pub(super) fn start_stream_thread(&self) -> io::Result<()> {
         let Some(number) = self.stream_number() else { return Ok(()) };
         self.stream_thread.alive.store(number, Ordering::Release);
-        // The program's signals must be delivered to the program's threads.
-        let signals_blocked = SignalsBlocked::now();
-        let result = thread::begin(number);
-        drop(signals_blocked);
+        let result = spawn(c"memtrack-stream", move || {
+            if std::panic::catch_unwind(|| run_loop(number)).is_err() {
+                RECORDER.get().stream_thread.alive.store(0, Ordering::Release);
+            }
+        });
         if result.is_err() {
             self.stream_thread.alive.store(0, Ordering::Release);
         }
@@ -85,7 +83,12 @@ fn run_loop(number: u32) {
     let stream_thread = &recorder.stream_thread;
     // Starts from the list that the file begins with: the program may have loaded more binaries since.
     let mut binaries_seen = 0;
-    recorder.with_stream(|stream| binaries_seen = stream.binaries_seen());
+    let mut is_in_parts = false;
+    recorder.with_stream(|stream| {
+        binaries_seen = stream.binaries_seen();
+        is_in_parts = stream.max_bytes().is_some();
+    });
+    let mut resident = StreamReadings::new(is_in_parts);
     let mut readings_seen = 0;
     let mut sums_schedule = scope_sums::WriteSchedule::default();
     let mut last_update = Instant::now();
@@ -108,81 +111,12 @@ fn run_loop(number: u32) {
         last_update = Instant::now();
         sums_schedule.update(recorder);
         update(recorder, &mut binaries_seen, &mut readings_seen);
-    }
-}
-
-mod thread {
-    #![allow(unsafe_code)]
-
-    use super::*;
-    use std::ffi::c_void;
-    use std::ptr::null_mut;
-
-    /// Starts the thread with `pthread_create`, for the reasons at the top of this file.
-    pub(super) fn begin(number: u32) -> io::Result<()> {
-        /// The default stack size of Rust's threads.
-        const STACK_BYTES: usize = 2 << 20;
-        // SAFETY: the number is passed as the pointer's bits, and the attributes are a local variable. The thread is
-        // detached, so it is never joined.
-        unsafe {
-            let mut attributes = std::mem::zeroed();
-            libc::pthread_attr_init(&mut attributes);
-            libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
-            libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-            let mut thread = std::mem::zeroed();
-            let number = null_mut::<c_void>().with_addr(number as usize);
-            let error = libc::pthread_create(&mut thread, &attributes, run, number);
-            libc::pthread_attr_destroy(&mut attributes);
-            if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
-        }
-    }
-
-    extern "C" fn run(number: *mut c_void) -> *mut c_void {
-        // The guard is never dropped: blocks that the C library frees after the thread has ended do not belong to the
-        // program, either.
-        std::mem::forget(reentry::enter());
-        // SAFETY: the call only names the calling thread.
-        unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };
-        // A panic would be a bug in memtrack; its message has been printed by then.
-        if std::panic::catch_unwind(|| run_loop(number.addr() as u32)).is_err() {
-            RECORDER.get().stream_thread.alive.store(0, Ordering::Release);
-        }
-        null_mut()
-    }
-}
-
-/// Wakes the stream thread. Rust's `park` is not used because it needs a thread-local with a destructor.
-#[derive(Default)]
-struct Bell(AtomicU32);
-
-#[allow(unsafe_code)]
-impl Bell {
-    /// Waits until [`ring`](Self::ring) is called, for `timeout` at most.
-    fn wait(&self, timeout: Duration) {
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs() as libc::time_t,
-            tv_nsec: timeout.subsec_nanos() as libc::c_long,
-        };
-        let word = self.0.as_ptr();
-        if self.0.swap(0, Ordering::Acquire) == 0 {
-            // SAFETY: the word and the timeout exist until the call returns. A spurious return is harmless.
-            unsafe { libc::syscall(libc::SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
-            self.0.swap(0, Ordering::Acquire);
-        }
-    }
-
-    /// Wakes the waiting thread. Takes no lock and allocates nothing; makes no system call if the thread is already
-    /// being woken.
-    fn ring(&self) {
-        if self.0.swap(1, Ordering::AcqRel) == 0 {
-            // SAFETY: the word exists until the call returns.
-            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
+        // The pages are read under no lock.
+        if let Some(reading) = switch::is_on(switch::HOST).then(|| resident.read_if_due()).flatten() {
+            recorder.with_stream(|stream| stream.attempt(|stream| stream.writer.resident(&reading)));
         }
     }
 }
-
-const FUTEX_WAIT_PRIVATE: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
 
 fn update(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64) {
     let now = binaries_generation();

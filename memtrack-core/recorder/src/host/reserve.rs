@@ -4,7 +4,7 @@
 //! served from the range until the threads have left memtrack. Blocks are never returned to the range. Until it is
 //! used, it takes up only address space.
 
-use crate::zeroed::map_pages;
+use crate::zeroed::{map_pages, unmap_pages};
 use crate::{internal_bytes, reentry, switch};
 use std::alloc::Layout;
 use std::ptr::null_mut;
@@ -29,7 +29,7 @@ pub(crate) fn prepare() {
             Ok(_) => internal_bytes::add_inherited(RESERVE_BYTES),
             // SAFETY: the pages were mapped above, and their address was not published.
             Err(_) => unsafe {
-                libc::munmap(start.as_ptr().cast(), RESERVE_BYTES);
+                unmap_pages(start, RESERVE_BYTES);
             },
         }
     }
@@ -43,8 +43,11 @@ pub(crate) fn ran_out() -> bool {
 /// Returns whether this much memory is available, as far as mapping and unmapping it can show.
 pub(crate) fn is_available(bytes: usize) -> bool {
     let bytes = bytes.max(1);
-    // SAFETY: the pages were just mapped, and nothing refers to them.
-    map_pages(bytes).is_some_and(|start| unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0)
+    map_pages(bytes).is_some_and(|start| {
+        // SAFETY: the pages were just mapped, and nothing refers to them.
+        unsafe { unmap_pages(start, bytes) };
+        true
+    })
 }
 
 /// Allocates from the reserve after the program's allocator has failed. For memtrack itself, returns a zeroed block, or

@@ -15,10 +15,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of bytes that the tables take up, given that the table of hashes may just have doubled.
+/// Returns the maximum number of bytes that the tables take up if their bounds are divided by `divisor`, given that the table
+/// of hashes may just have doubled.
 #[cfg(test)]
-pub(crate) const MAX_BYTES: usize = stored::MAX_BYTES
-    + (stored::MAX_STACKS * 2 + stored::MAX_STACKS * 2 / 7) * (size_of::<(Hash, StackId)>() + 1);
+pub(crate) const fn max_bytes(divisor: usize) -> usize {
+    let stacks = stored::MAX_STACKS / divisor;
+    stored::max_bytes(divisor) + (stacks * 2 + stacks * 2 / 7) * (size_of::<(Hash, StackId)>() + 1)
+}
 
 /// The number of innermost addresses of a stack that are recorded if there is no room for the whole stack.
 const SHORTENED_LEN: usize = 16;

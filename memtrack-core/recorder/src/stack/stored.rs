@@ -5,6 +5,7 @@
 //! addresses. Of those, 0.72 million are not in the stack before. A tree of addresses would have as few (0.71 million),
 //! but needs an index of its nodes, 28 bytes for each.
 
+use crate::settings;
 use memtrack_model::event::StackId;
 use std::ops::{ControlFlow, Range};
 
@@ -50,11 +51,14 @@ struct Place {
     chain: u8,
 }
 
-/// The maximum number of bytes that the table takes up.
+/// Returns the maximum number of bytes that the table takes up if its bounds are divided by `divisor`.
 #[cfg(test)]
-pub(super) const MAX_BYTES: usize = MAX_PIECES * PIECE_ADDRESSES * size_of::<u64>()
-    + MAX_STACKS * size_of::<Place>()
-    + RECENT * MAX_LEN * size_of::<u64>();
+pub(super) const fn max_bytes(divisor: usize) -> usize {
+    // The places have their whole capacity from the beginning.
+    ((MAX_PIECES - 1) / divisor + 1) * PIECE_ADDRESSES * size_of::<u64>()
+        + MAX_STACKS * size_of::<Place>()
+        + RECENT * MAX_LEN * size_of::<u64>()
+}
 
 /// A stack that was stored recently, outermost address first.
 #[derive(Debug)]
@@ -112,13 +116,14 @@ impl StoredStacks {
     /// Returns whether there is no room for a stack of this many addresses. A `shortened` stack may take the room that is
     /// kept for such stacks.
     pub(super) fn is_full(&self, addresses: usize, shortened: bool) -> bool {
+        let most = settings::eighth_if_small;
         let (stacks_kept, addresses_kept) =
-            if shortened { (0, 0) } else { (SHORTENED_STACKS, SHORTENED_ADDRESSES) };
+            if shortened { (0, 0) } else { (most(SHORTENED_STACKS), most(SHORTENED_ADDRESSES)) };
         addresses > MAX_LEN
-            || self.places.len() + stacks_kept >= MAX_STACKS
-            || self.stored + addresses + addresses_kept > MAX_STORED
-            || self.addresses + addresses + addresses_kept > MAX_ADDRESSES
-            || self.needs_piece(addresses) && self.pieces.len() >= MAX_PIECES
+            || self.places.len() + stacks_kept >= most(MAX_STACKS)
+            || self.stored + addresses + addresses_kept > most(MAX_STORED)
+            || self.addresses + addresses + addresses_kept > most(MAX_ADDRESSES)
+            || self.needs_piece(addresses) && self.pieces.len() > most(MAX_PIECES - 1)
     }
 
     /// Returns whether a stack of this many addresses may need another piece.

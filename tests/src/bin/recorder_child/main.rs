@@ -7,10 +7,12 @@ mod endings;
 mod forks;
 mod holds;
 mod plugins;
+mod probes;
 mod safety;
 mod streams;
 mod totals;
 mod waiting;
+mod watched_dumps;
 
 use memtrack_core::TrackingAllocator;
 use memtrack_tests::counting::Counting;
@@ -58,6 +60,13 @@ fn main() {
         ["dump_beside_threads", folder] => dumps::beside_threads_that_record(folder),
         ["dump_without_a_monitor", folder] => dumps::without_a_monitor(folder),
         ["dump_usage", folder] => dumps::usage(folder),
+        ["dumps_on_signal", path] => watched_dumps::on_signal(path),
+        ["dumps_on_signal_refused", path] => watched_dumps::on_signal_refused(path),
+        ["dumps_at_pressure", root, path] => watched_dumps::at_pressure(root, path),
+        ["dumps_in_a_group", group, path] => watched_dumps::in_a_group(group, path),
+        ["dumps_with_a_trigger", path] => watched_dumps::with_a_trigger(path),
+        ["dumps_bad_input", folder] => watched_dumps::bad_input(folder),
+        ["probes", how, rounds] => probes::events(how, rounds.parse().unwrap()),
         ["oom", path] => dumps::oom(path),
         ["oom_without_a_folder"] => dumps::oom_without_a_folder(),
         ["oom_observers", folder] => dumps::observers(folder),

@@ -1,7 +1,7 @@
 //! The sections of a binary that unwinding reads, with copies of them and their bounds in memory.
 #![allow(unsafe_code)]
 
-use crate::internal_bytes;
+use crate::{internal_bytes, settings};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +44,8 @@ pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
 impl Bytes {
     /// Copies a section; `None` if the copies would become too large.
     pub(super) fn copy(bytes: &[u8]) -> Option<Self> {
-        let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= MAX_COPIED_BYTES);
+        let most = settings::quarter_if_small(MAX_COPIED_BYTES);
+        let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= most);
         COPIED_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
         internal_bytes::add_inherited(bytes.len());
         Some(Self::Copied(Arc::new(Copied(bytes.into()))))
