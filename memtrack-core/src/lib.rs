@@ -247,12 +247,14 @@
 //!   module, and advice on lowering the peak.
 //! - `cycles`: cycles of reference-counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
+//! - `serve`: heap profiles and metrics over HTTP (`memtrack_core::serve`).
 //! - `cuda-stats`: reports from the CUDA driver and NVML about devices, pools and processes.
 //!
 //! # The modules, for contributors
 //!
 //! - `monitor`, `recording`, `dump`, `watched_dumps`, `who_holds`, `resident`: starting and stopping, the finished
 //!   recording, and files and reports while recording continues; `plain`: a monitor without reports.
+//! - `serve`: the program's memory over HTTP.
 //! - `off_cycles`: the functions of `cycles` in builds without it. (Without the recorder, its functions do nothing.)
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
@@ -273,6 +275,8 @@ mod plain;
 mod recording;
 #[cfg(feature = "report")]
 mod resident;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod testing;
 #[cfg(feature = "tracing")]
 pub mod tracing;
@@ -309,6 +313,8 @@ pub use monitor::{snapshot, start_monitor, start_monitor_with, stop};
 pub use recorder::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 #[cfg(feature = "report")]
 pub use resident::resident;
+#[cfg(feature = "serve")]
+pub use serve::serve;
 pub use watched_dumps::{Pressure, PressureWatch, SignalWatch, WatchedSign, dump_at, dump_on_signal};
 #[cfg(feature = "report")]
 pub use who_holds::who_holds;
@@ -426,6 +432,9 @@ pub use memtrack_collector as __collector;
 /// The protocol between the `memtrack` command and the programs that it starts.
 #[doc(hidden)]
 pub use memtrack_model::run_protocol as __run_protocol;
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use memtrack_serve as __http;
 
 /// The items that the expansion of `#[track_memory]` uses. This is not a public API and may change without notice.
 #[doc(hidden)]

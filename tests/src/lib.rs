@@ -11,11 +11,13 @@ pub mod child;
 pub mod counting;
 #[cfg(unix)]
 pub mod forked;
+pub mod http;
 pub mod lone;
 pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
 pub mod pluggable;
+pub mod pprof;
 pub mod pytorch;
 pub mod ranks;
 pub mod replay;

@@ -20,6 +20,9 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 13] {
         ("bash", tool("bash")),
         ("git", tool("git")),
         ("perl", tool("perl")),
+        ("go", tool_with("go", "version")),
+        ("promtool", tool("promtool")),
+        ("prometheus", tool("prometheus")),
         ("aarch64_assembler", tool("aarch64-linux-gnu-as")),
         ("musl_gcc", tool("musl-gcc")),
         ("jemalloc", library("libjemalloc.a")),
@@ -89,8 +92,13 @@ pub fn can_give_rights() -> bool {
 
 /// Returns the path of a tool if it can be run: some files in `PATH` only report that the tool is not installed.
 fn tool(name: &str) -> Option<PathBuf> {
+    tool_with(name, "--version")
+}
+
+/// Returns the path of a tool if it can be run with this argument.
+fn tool_with(name: &str, argument: &str) -> Option<PathBuf> {
     let mut command = Command::new(name);
-    let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.ok().filter(|status| status.success())?;
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())

@@ -2,7 +2,7 @@
 //! totals are the contents of profiles.
 
 use memtrack_blocks::estimate::{Estimate, Precision, Sum};
-use memtrack_blocks::lifetimes::lifetimes;
+use memtrack_blocks::lifetimes::{Lifetime, lifetimes};
 use memtrack_blocks::moment::Moment;
 use memtrack_blocks::origin::{Origin, Origins};
 use memtrack_blocks::peak::Peak;
@@ -26,7 +26,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, blocks: f64, bytes: u64) {
+    pub(crate) fn add(&mut self, blocks: f64, bytes: u64) {
         self.blocks += blocks;
         self.bytes = self.bytes.saturating_add(bytes);
     }
@@ -109,16 +109,10 @@ impl Usage {
             let counts = std::iter::once(&mut row.allocated).chain(&mut row.in_use);
             for ((counts, sum), _) in counts.zip(&mut sums).zip(counted).filter(|(_, counted)| *counted) {
                 counts.add(lifetime.blocks, lifetime.bytes);
-                sum.counts.add(lifetime.blocks, lifetime.bytes);
-                sum.bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
-                sum.blocks.add(1.0, lifetime.blocks);
+                sum.add(lifetime);
             }
         }
-        let mut totals = sums.iter().map(|sum| Total {
-            counts: sum.counts,
-            bytes_error: precision.bytes(&sum.bytes),
-            blocks_error: precision.blocks(&sum.blocks),
-        });
+        let mut totals = sums.iter().map(|sum| sum.total(&precision));
         let allocated = totals.next().unwrap_or_default();
         let in_use = totals.collect();
         Self { rows, allocated, in_use }
@@ -127,8 +121,24 @@ impl Usage {
 
 /// The sums from which a [`Total`] is computed.
 #[derive(Clone, Copy, Default)]
-struct TotalSums {
+pub(crate) struct TotalSums {
     counts: Counts,
     bytes: Sum,
     blocks: Sum,
+}
+
+impl TotalSums {
+    pub(crate) fn add(&mut self, lifetime: &Lifetime) {
+        self.counts.add(lifetime.blocks, lifetime.bytes);
+        self.bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
+        self.blocks.add(1.0, lifetime.blocks);
+    }
+
+    pub(crate) fn total(&self, precision: &Precision) -> Total {
+        Total {
+            counts: self.counts,
+            bytes_error: precision.bytes(&self.bytes),
+            blocks_error: precision.blocks(&self.blocks),
+        }
+    }
 }

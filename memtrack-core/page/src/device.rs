@@ -30,7 +30,12 @@ const MAX_CATEGORIES: usize = 250;
 const MAX_STREAMS_AND_POOLS: usize = 60_000;
 
 /// Creates the page for a whole snapshot.
-pub(crate) fn build_page(snapshot: &Snapshot, name: &str, inferred: Option<&InferredCategories>) -> Page {
+pub(crate) fn build_page(
+    snapshot: &Snapshot,
+    name: &str,
+    inferred: Option<&InferredCategories>,
+    threads: usize,
+) -> Page {
     let mut symbols = Symbolizer::of(snapshot);
     let summaries = summary(snapshot, &mut symbols);
     let mut texts = Texts::of(snapshot, &mut symbols);
@@ -88,7 +93,7 @@ pub(crate) fn build_page(snapshot: &Snapshot, name: &str, inferred: Option<&Infe
         first: Vec::new(),
         devices,
     };
-    Page { head, sections: pack_sections(unpacked) }
+    Page { head, sections: pack_sections(unpacked, threads) }
 }
 
 /// Returns the time from which the page counts: the start of the recording, or the first event if that is earlier.
@@ -98,9 +103,8 @@ fn find_start_us(snapshot: &Snapshot) -> u64 {
     if snapshot.pytorch.is_some() { start } else { start.min(first()) }
 }
 
-/// Compresses the sections in parallel, on all cores of the machine.
-fn pack_sections(unpacked: Vec<Columns>) -> Vec<Section> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+/// Compresses the sections in parallel, on this number of threads.
+fn pack_sections(unpacked: Vec<Columns>, threads: usize) -> Vec<Section> {
     let queue = std::sync::Mutex::new(unpacked.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
     let work = || std::iter::from_fn(next).map(|(at, columns)| (at, columns.pack())).collect::<Vec<_>>();

@@ -81,6 +81,11 @@ impl View {
     }
 }
 
+/// Returns the number of the machine's cores.
+fn all_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// A snapshot, ready for a browser.
 #[derive(Debug)]
 pub struct Page {
@@ -93,13 +98,19 @@ impl Page {
     ///
     /// This takes time and memory in proportion to the number of events, with about 100 bytes per event.
     pub fn of(snapshot: &Snapshot, name: &str) -> Self {
-        device::build_page(snapshot, name, None)
+        device::build_page(snapshot, name, None, all_threads())
+    }
+
+    /// Creates a page like [`Self::of`], but on the calling thread alone, for a snapshot of the running program: the
+    /// recording that goes on would contain the memory of helper threads.
+    pub fn of_running(snapshot: &Snapshot, name: &str) -> Self {
+        device::build_page(snapshot, name, None, 1)
     }
 
     /// Creates a page with inferred categories for the devices that have none in the snapshot. The page states that the
     /// categories were inferred.
     pub fn with_inferred(snapshot: &Snapshot, name: &str, categories: &InferredCategories) -> Self {
-        device::build_page(snapshot, name, Some(categories))
+        device::build_page(snapshot, name, Some(categories), all_threads())
     }
 
     /// Adds the process to the names of the page's devices, as in `host heap of process 12 (worker)`.

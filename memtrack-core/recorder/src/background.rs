@@ -23,7 +23,7 @@ struct Work {
 ///
 /// # Errors
 /// Fails when the system cannot create another thread.
-pub(crate) fn spawn(name: &'static CStr, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub fn spawn(name: &'static CStr, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     /// The default stack size of Rust's threads.
     const STACK_BYTES: usize = 2 << 20;
     let _inside = reentry::enter();
@@ -98,3 +98,27 @@ impl Bell {
 
 const FUTEX_WAIT_PRIVATE: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
 const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn thread_is_inside_memtrack_and_receives_no_signals() {
+        let (sender, receiver) = mpsc::channel();
+        let inspect = move || {
+            // SAFETY: both sets are local variables, and the call fills the second.
+            let blocks_signals = unsafe {
+                let mut blocked: libc::sigset_t = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut blocked);
+                [libc::SIGTERM, libc::SIGINT, libc::SIGUSR2]
+                    .map(|signal| libc::sigismember(&blocked, signal) == 1)
+            };
+            sender.send((reentry::is_inside(), blocks_signals)).unwrap();
+        };
+        spawn(c"memtrack-test", inspect).unwrap();
+        assert_eq!(receiver.recv().unwrap(), (true, [true; 3]));
+        assert!(!reentry::is_inside());
+    }
+}

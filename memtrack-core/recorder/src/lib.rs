@@ -42,7 +42,8 @@ pub mod tasks;
 #[cfg(feature = "record")]
 pub mod accounts;
 #[cfg(feature = "record")]
-mod background;
+#[doc(hidden)]
+pub mod background;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_internals;

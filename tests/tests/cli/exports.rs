@@ -1,161 +1,23 @@
 //! `memtrack convert` to the formats of other tools: the written files are decoded, and their sums equal those of `memtrack peak`
 //! and `memtrack top`. `tests/tools/exports.py` opens the files with these tools.
 
-use flate2::read::GzDecoder;
 use memtrack_core::dataset::EVENTS_WITH_LINES;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_core::exports::{EXPORTS, ExportOptions};
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions};
 use memtrack_core::snapshot::{Sampling, Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::pprof::Profile;
 use memtrack_tests::snapshots::{event, small};
 use memtrack_tests::verbs::{json, text};
 use memtrack_tests::{fixture, memtrack, oracle};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use prost::Message;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
-/// The part of `profile.proto` that these tests read. It is declared separately, because mistakes in the writer's declaration
-/// would otherwise go unnoticed.
-#[derive(Clone, PartialEq, Message)]
-struct Profile {
-    #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<Pair>,
-    #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
-    #[prost(message, repeated, tag = "3")]
-    mapping: Vec<Mapping>,
-    #[prost(message, repeated, tag = "4")]
-    location: Vec<Location>,
-    #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
-    #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
-    #[prost(int64, tag = "9")]
-    time_nanos: i64,
-    #[prost(int64, tag = "10")]
-    duration_nanos: i64,
-    #[prost(int64, tag = "12")]
-    period: i64,
-    #[prost(int64, repeated, tag = "13")]
-    comment: Vec<i64>,
-    #[prost(int64, tag = "14")]
-    default_sample_type: i64,
-}
-
-/// A value type with its unit, or a label's key with its text.
-#[derive(Clone, PartialEq, Message)]
-struct Pair {
-    #[prost(int64, tag = "1")]
-    first: i64,
-    #[prost(int64, tag = "2")]
-    second: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Sample {
-    #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    label: Vec<Pair>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Mapping {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    memory_start: u64,
-    #[prost(uint64, tag = "3")]
-    memory_limit: u64,
-    #[prost(int64, tag = "5")]
-    filename: i64,
-    #[prost(int64, tag = "6")]
-    build_id: i64,
-    #[prost(bool, tag = "7")]
-    has_functions: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Location {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    mapping_id: u64,
-    #[prost(uint64, tag = "3")]
-    address: u64,
-    #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Line {
-    #[prost(uint64, tag = "1")]
-    function_id: u64,
-    #[prost(int64, tag = "2")]
-    line: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Function {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(int64, tag = "2")]
-    name: i64,
-    #[prost(int64, tag = "4")]
-    filename: i64,
-}
-
-impl Profile {
-    fn read(path: &Path) -> Self {
-        let mut bytes = Vec::new();
-        GzDecoder::new(&fs::read(path).unwrap()[..]).read_to_end(&mut bytes).unwrap();
-        Self::decode(&bytes[..]).unwrap()
-    }
-
-    fn text(&self, row: i64) -> &str {
-        &self.string_table[usize::try_from(row).unwrap()]
-    }
-
-    fn label(&self, sample: &Sample, key: &str) -> Option<&str> {
-        let label = sample.label.iter().find(|label| self.text(label.first) == key)?;
-        Some(self.text(label.second))
-    }
-
-    /// Returns, by device, the sums of each of the four values over all samples of the device.
-    fn sums(&self) -> BTreeMap<String, [i64; 4]> {
-        let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
-        for sample in &self.sample {
-            let sum = sums.entry(self.label(sample, "device").unwrap().to_owned()).or_default();
-            sum.iter_mut().zip(&sample.value).for_each(|(sum, value)| *sum += value);
-        }
-        sums
-    }
-
-    /// Returns the functions of a sample, innermost first.
-    fn functions(&self, sample: &Sample) -> Vec<(&str, &str, i64)> {
-        let locations = sample.location_id.iter().map(|&id| &self.location[id as usize - 1]);
-        let lines = locations.flat_map(|location| &location.line);
-        lines
-            .map(|line| {
-                let function = &self.function[line.function_id as usize - 1];
-                (self.text(function.name), self.text(function.filename), line.line)
-            })
-            .collect()
-    }
-
-    fn comments(&self) -> Vec<&str> {
-        self.comment.iter().map(|&row| self.text(row)).collect()
-    }
-}
 
 fn convert(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(memtrack()).arg("convert").args(arguments).current_dir(folder).output().unwrap()

@@ -16,6 +16,8 @@ mod parts;
 mod plugins;
 mod probes;
 mod ring;
+mod serve;
+mod serve_tools;
 mod stream;
 mod tracing_candle;
 mod trackers;

@@ -54,6 +54,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("memtrack-core/recorder/src", "background guarded_file message signals", "threads, system calls"),
     ("memtrack-core/recorder/src/dumps", "signal stall", "a signal's handler, `poll`"),
     ("memtrack-core/recorder/src", "probes", "a `nop` with a note that tools outside the program read"),
+    ("memtrack-core/serve/src/http", "forked", "a fork handler"),
     ("memtrack-core/collector/src", "system", "descriptors of processes"),
     (
         "memtrack-core/recorder/src/shared_memory",

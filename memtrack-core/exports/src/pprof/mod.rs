@@ -4,7 +4,10 @@
 //!
 //! If small blocks were sampled, the values include all blocks that the samples represent, and comments contain the
 //! errors of the totals.
+//!
+//! `heap` makes the profile of a program that is still running, in which the totals of allocations are exact.
 
+pub mod heap;
 mod messages;
 mod tables;
 
@@ -13,11 +16,11 @@ use crate::options::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks};
 use crate::usage::{Counts, Group, Usage};
 use flate2::write::GzEncoder;
-use memtrack_blocks::moment::Moment;
 use memtrack_frames::attribution::Attributor;
 use memtrack_frames::framework_operators::Patterns;
+use memtrack_frames::ownership::Rules;
 use memtrack_model::Snapshot;
-use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::event::StreamId;
 use memtrack_symbols::Symbolizer;
 use messages::{Label, Profile, Sample, ValueType};
 use prost::Message;
@@ -40,7 +43,10 @@ pub(crate) fn write(
     options: &ExportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let profile = build_profile(snapshot, symbols, options);
+    compress(&build_profile(snapshot, symbols, options), out)
+}
+
+fn compress(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut encoder = GzEncoder::new(out, flate2::Compression::default());
     encoder.write_all(&profile.encode_to_vec())?;
     encoder.finish()?;
@@ -48,71 +54,126 @@ pub(crate) fn write(
 }
 
 fn build_profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOptions) -> Profile {
-    let usages: Vec<(DeviceId, Moment, Usage)> = options
-        .devices
-        .iter()
-        .map(|&(device, moment)| (device, moment, Usage::of(snapshot, device, &[moment], true)))
-        .collect();
-    // The functions of all stacks are looked up before the first location is created, because the missing binaries are
-    // known only after these lookups.
-    let mut stacks = Stacks::new(snapshot, &options.rules);
-    let exported: Vec<Vec<ExportedStack>> = usages
-        .iter()
-        .map(|(_, _, usage)| usage.rows.iter().map(|row| stacks.look_up(row.group.origin, symbols)).collect())
-        .collect();
-    let missing: HashSet<_> = symbols.missing().map(|module| (module.path.clone(), module.start)).collect();
-    let mut tables = Tables::new(&snapshot.modules, &missing);
-    let patterns = Patterns::default();
-    let mut attributor = Attributor::new(snapshot, &patterns);
-
-    let mut profile = Profile::default();
-    for (kind, unit) in SAMPLE_TYPES {
-        profile
-            .sample_type
-            .push(ValueType { kind: tables.intern_string(kind), unit: tables.intern_string(unit) });
-    }
-    profile.default_sample_type = tables.intern_string(SAMPLE_TYPES[3].0);
-    for ((device, moment, usage), exported) in usages.iter().zip(&exported) {
-        let name = snapshot.device_name(*device);
+    let parts = options.devices.iter().map(|&(device, moment)| {
+        let usage = Usage::of(snapshot, device, &[moment], true);
+        let name = snapshot.device_name(device);
         let (mut allocated, mut in_use) = (CarriedRounding::default(), CarriedRounding::default());
-        for (row, stack) in usage.rows.iter().zip(exported) {
-            let location_id = match stack {
-                ExportedStack::Stack(keys) => keys.iter().map(|key| tables.intern_location(key)).collect(),
-                ExportedStack::Unknown(texts) => texts.iter().map(|text| tables.intern_text(text)).collect(),
-            };
+        let rows = usage.rows.iter().map(|row| {
             let [blocks, bytes] = allocated.round_values(row.allocated);
             let [blocks_in_use, bytes_in_use] = in_use.round_values(row.in_use[0]);
-            let running = Labels::of(&mut attributor, snapshot, row.group.scope, row.group.origin, symbols);
-            profile.sample.push(Sample {
-                location_id,
-                value: vec![blocks, bytes, blocks_in_use, bytes_in_use],
-                label: build_labels(&name, row.group, &running, &mut tables),
-            });
-        }
-        if usage.rows.is_empty() {
-            continue;
-        }
+            Row { group: row.group, values: [blocks, bytes, blocks_in_use, bytes_in_use] }
+        });
+        let rows: Vec<Row> = rows.collect();
         let mut comments = vec![
             format!("{name}: inuse: {} {}", usage.in_use[0].to_text(), moment.name()),
             format!("{name}: alloc: {}, allocated within the trace", usage.allocated.to_text()),
         ];
         if usage.in_use[0].is_estimate() || usage.allocated.is_estimate() {
-            comments.push(format!(
-                "{name}: small blocks were sampled: values are estimates, errors are with 95 % confidence"
-            ));
+            comments.push(estimates_comment(&name));
         }
-        profile.comment.extend(comments.iter().map(|comment| tables.intern_string(comment)));
-    }
+        comments.retain(|_| !rows.is_empty());
+        Part { name, rows, rest: None, comments }
+    });
+    let parts: Vec<Part> = parts.collect();
     let note =
         "bytes are requested bytes; memory in use that is older than the trace is not counted as allocated";
-    profile.comment.push(tables.intern_string(note));
+    let mut profile = Builder::new(snapshot, symbols, &options.rules).build(parts, note, SAMPLE_TYPES[3].0);
     add_times(&mut profile, snapshot);
-    add_period(&mut profile, snapshot, &mut tables);
-    profile.string_table = tables.strings;
-    profile.function = tables.functions;
-    profile.location = tables.locations;
-    profile.mapping = tables.mappings;
     profile
+}
+
+/// Returns the comment about a device whose values are estimates.
+fn estimates_comment(device: &str) -> String {
+    format!("{device}: small blocks were sampled: values are estimates, errors are with 95 % confidence")
+}
+
+/// One device's part of a profile.
+struct Part {
+    /// The device's name.
+    name: String,
+    rows: Vec<Row>,
+    /// A text in place of a stack, and the values of the memory whose stacks are unknown.
+    rest: Option<(&'static str, [i64; 4])>,
+    comments: Vec<String>,
+}
+
+/// The values of a group, in the order of [`SAMPLE_TYPES`].
+struct Row {
+    group: Group,
+    values: [i64; 4],
+}
+
+/// Makes profiles of the sums of a snapshot's devices.
+struct Builder<'a> {
+    snapshot: &'a Snapshot,
+    symbols: &'a mut Symbolizer,
+    rules: &'a Rules,
+}
+
+impl<'a> Builder<'a> {
+    fn new(snapshot: &'a Snapshot, symbols: &'a mut Symbolizer, rules: &'a Rules) -> Self {
+        Self { snapshot, symbols, rules }
+    }
+
+    /// Makes a profile without times. Tools show the sample type `default` first.
+    fn build(self, parts: Vec<Part>, note: &str, default: &str) -> Profile {
+        let Self { snapshot, symbols, rules } = self;
+        // The functions of all stacks are looked up before the first location is created, because the missing binaries are
+        // known only after these lookups.
+        let mut stacks = Stacks::new(snapshot, rules);
+        let exported: Vec<Vec<ExportedStack>> = parts
+            .iter()
+            .map(|part| part.rows.iter().map(|row| stacks.look_up(row.group.origin, symbols)).collect())
+            .collect();
+        let missing: HashSet<_> =
+            symbols.missing().map(|module| (module.path.clone(), module.start)).collect();
+        let mut tables = Tables::new(&snapshot.modules, &missing);
+        let patterns = Patterns::default();
+        let mut attributor = Attributor::new(snapshot, &patterns);
+
+        let mut profile = Profile::default();
+        for (kind, unit) in SAMPLE_TYPES {
+            profile
+                .sample_type
+                .push(ValueType { kind: tables.intern_string(kind), unit: tables.intern_string(unit) });
+        }
+        profile.default_sample_type = tables.intern_string(default);
+        for (part, exported) in parts.iter().zip(&exported) {
+            for (row, stack) in part.rows.iter().zip(exported) {
+                let location_id = match stack {
+                    ExportedStack::Stack(keys) => {
+                        keys.iter().map(|key| tables.intern_location(key)).collect()
+                    }
+                    ExportedStack::Unknown(texts) => {
+                        texts.iter().map(|text| tables.intern_text(text)).collect()
+                    }
+                };
+                let running =
+                    Labels::of(&mut attributor, snapshot, row.group.scope, row.group.origin, symbols);
+                profile.sample.push(Sample {
+                    location_id,
+                    value: row.values.to_vec(),
+                    label: build_labels(&part.name, row.group, &running, &mut tables),
+                });
+            }
+            if let Some((text, values)) = part.rest {
+                let (key, value) = (tables.intern_string("device"), tables.intern_string(&part.name));
+                profile.sample.push(Sample {
+                    location_id: vec![tables.intern_text(text)],
+                    value: values.to_vec(),
+                    label: vec![Label { key, text: value }],
+                });
+            }
+            profile.comment.extend(part.comments.iter().map(|comment| tables.intern_string(comment)));
+        }
+        profile.comment.push(tables.intern_string(note));
+        add_period(&mut profile, snapshot, &mut tables);
+        profile.string_table = tables.strings;
+        profile.function = tables.functions;
+        profile.location = tables.locations;
+        profile.mapping = tables.mappings;
+        profile
+    }
 }
 
 /// A rounder for numbers of blocks, which have fractions if blocks were sampled. The rounding error of each stack is

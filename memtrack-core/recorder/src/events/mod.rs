@@ -36,6 +36,7 @@ pub mod report_hook;
 pub(crate) mod resident;
 mod resident_reading;
 mod ring;
+mod running_sums;
 mod same_memory;
 mod scope_sums;
 mod segments;
@@ -66,8 +67,9 @@ pub use current_thread::{key_of_thread_end, note_scope_change, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
 pub use pace::Pace;
-pub use resident::recent_resident_bytes;
+pub use resident::{recent_resident_bytes, virtual_and_resident_bytes};
 pub use resident_reading::read_pages;
+pub use running_sums::{DeviceSums, RunningSums, running_sums};
 pub(crate) use same_memory::is_copy;
 pub(crate) use scope_sums::scope_of_row;
 pub(crate) use thread_names::name_of as name_of_thread;
@@ -89,6 +91,11 @@ use same_memory::SameMemory;
 use segments::Segments;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Returns whether the `memtrack` command records this program, so that its events are not kept here.
+pub fn is_recorded_by_command() -> bool {
+    shared_memory::is_connected()
+}
 
 /// The process's only recorder. A forked child creates a new one.
 pub static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);

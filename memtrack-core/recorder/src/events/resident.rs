@@ -54,8 +54,14 @@ pub fn recent_resident_bytes() -> (u64, u64) {
 
 /// Returns the resident set in bytes, or 0 if the system does not provide it. Takes about 1.5 µs.
 pub fn resident_bytes() -> u64 {
+    virtual_and_resident_bytes()[1]
+}
+
+/// Returns the size of the process's address space and of its resident set, in bytes; 0 if the system does not provide
+/// them.
+pub fn virtual_and_resident_bytes() -> [u64; 2] {
     let mut text = [0_u8; 128];
-    let Some(file) = STATM.get() else { return 0 };
+    let Some(file) = STATM.get() else { return [0; 2] };
     let len = match file.read_at(&mut text, 0) {
         Some(len) => len,
         None if REOPENED.fetch_add(1, Ordering::Relaxed) < MAX_REOPENED => {
@@ -65,8 +71,10 @@ pub fn resident_bytes() -> u64 {
         None => 0,
     };
     let mut fields = text[..len].split(|byte| *byte == b' ');
-    let pages = fields.nth(1).and_then(|field| std::str::from_utf8(field).ok()?.parse::<u64>().ok());
-    pages.unwrap_or(0) * page_bytes()
+    [(); 2].map(|()| {
+        let pages = fields.next().and_then(|field| std::str::from_utf8(field).ok()?.parse::<u64>().ok());
+        pages.unwrap_or(0) * page_bytes()
+    })
 }
 
 /// Returns the size of a page in bytes.

@@ -135,6 +135,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     super::counted_peak::set_base(&baseline.sums[0]);
     #[cfg(feature = "cuda")]
     recorder.readings.begin(&baseline.sums);
+    super::running_sums::begin(options, &baseline);
     *session = Some(Session::new(options.clone(), baseline));
     let host = if options.wants_host_heap() { switch::HOST } else { 0 };
     let operators = if options.wants_operators() { switch::OPERATORS } else { 0 };
@@ -171,6 +172,7 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
     }
     end_recording();
     publish(None);
+    super::running_sums::end();
     let Session { options, baseline, reports, .. } = session.take().expect("checked above");
     let recorder = RECORDER.get();
     let (snapshot, written) = match has_memory() {

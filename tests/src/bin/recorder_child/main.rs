@@ -9,6 +9,7 @@ mod holds;
 mod plugins;
 mod probes;
 mod safety;
+mod serve;
 mod streams;
 mod totals;
 mod waiting;
@@ -38,6 +39,9 @@ fn main() {
         ["totals_many_live"] => totals::many_live(),
         ["totals_many_of_devices"] => totals::many_of_devices(),
         ["totals_many_large"] => totals::many_large(),
+        ["serve_heap"] => serve::heap(),
+        ["serve_fork"] => serve::fork(),
+        ["serve_exit"] => serve::exit(),
         ["hand_over"] => safety::hand_over(),
         ["thread_local_destructors"] => safety::thread_local_destructors(),
         ["thread_churn"] => safety::thread_churn(),
