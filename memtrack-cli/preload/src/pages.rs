@@ -69,7 +69,7 @@ fn map(bytes: usize, protection: i32) -> Option<*mut c_void> {
     // SAFETY: the call maps new pages at an address that the kernel chooses.
     let pages = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
     (pages != libc::MAP_FAILED).then(|| {
-        memtrack_recorder::internal_pages::mark(pages, bytes);
+        memtrack_recorder::internal_pages::mark(pages.addr(), bytes);
         pages.expose_provenance();
         pages
     })

@@ -7,10 +7,10 @@
 //! never become one mapping with pages of the program.
 #![allow(unsafe_code)]
 
-/// Marks new pages. If that fails, they count as "not explained".
-pub fn mark(start: *mut libc::c_void, bytes: usize) {
+/// Marks new pages at an address. If that fails, they count as "not explained".
+pub fn mark(address: usize, bytes: usize) {
     for advice in [libc::MADV_DONTDUMP, libc::MADV_RANDOM] {
-        // SAFETY: neither advice changes the content of the pages.
-        unsafe { libc::madvise(start, bytes, advice) };
+        // SAFETY: neither advice changes the content of any pages.
+        unsafe { libc::madvise(std::ptr::without_provenance_mut(address), bytes, advice) };
     }
 }

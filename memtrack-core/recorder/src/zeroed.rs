@@ -95,7 +95,7 @@ pub(crate) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
     if start == libc::MAP_FAILED {
         return None;
     }
-    crate::internal_pages::mark(start, bytes);
+    crate::internal_pages::mark(start.addr(), bytes);
     internal_blocks::add(start.expose_provenance() as u64, bytes as u64);
     NonNull::new(start.cast())
 }

@@ -119,7 +119,7 @@ fn new_branch(place: &AtomicPtr<Branch>) -> *mut Branch {
     if new == libc::MAP_FAILED {
         return null_mut();
     }
-    memtrack_recorder::internal_pages::mark(new, bytes);
+    memtrack_recorder::internal_pages::mark(new.addr(), bytes);
     match place.compare_exchange(null_mut(), new.cast(), Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new.cast(),
         Err(other) => {

@@ -225,7 +225,7 @@ fn map(bytes: usize) -> *mut libc::c_void {
     if start == libc::MAP_FAILED {
         return null_mut();
     }
-    memtrack_recorder::internal_pages::mark(start, bytes);
+    memtrack_recorder::internal_pages::mark(start.addr(), bytes);
     start
 }
 

@@ -148,7 +148,7 @@ mod switch {
             if stack == libc::MAP_FAILED {
                 return None;
             }
-            crate::internal_pages::mark(stack, STACK_BYTES);
+            crate::internal_pages::mark(stack.addr(), STACK_BYTES);
             libc::mprotect(stack, GUARD_BYTES, libc::PROT_NONE);
             crate::internal_bytes::add_inherited(STACK_BYTES);
             Some(stack)
