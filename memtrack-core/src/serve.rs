@@ -33,6 +33,7 @@
 //! | `/debug/pprof/allocs` | the same, with `alloc_space` first |
 //! | `/metrics` | OpenMetrics; a scrape takes no snapshot |
 //! | `/` | the page of the memory now (feature `page`; otherwise a list of these paths) |
+//! | `/rss` | where the resident memory is, as text ([`resident`](crate::resident())) |
 //! | `/snapshot.memtrack` | the recording so far, for the command `memtrack` |
 //!
 //! In a profile, allocations whose stacks are not known any more are one sample without a stack, so that the totals are

@@ -28,7 +28,7 @@ struct Endpoint {
     respond: fn(&Endpoints, &Query<'_>, Option<&str>) -> Response<'static>,
 }
 
-/// The routing table. What needs the recording calls [`Endpoints::with_snapshot`]. The place for further endpoints, such as `/rss`.
+/// The routing table. What needs the recording calls [`Endpoints::with_snapshot`].
 const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/",
@@ -53,6 +53,12 @@ const ENDPOINTS: &[Endpoint] = &[
         about: "the same profile, with allocations first",
         load: Load::Heavy,
         respond: |endpoints, query, _| profiles::allocs(endpoints, query),
+    },
+    Endpoint {
+        path: "/rss",
+        about: "where the resident memory is, as text",
+        load: Load::Heavy,
+        respond: |endpoints, _, _| recording::resident(endpoints),
     },
     Endpoint {
         path: "/snapshot.memtrack",
@@ -97,14 +103,14 @@ impl Endpoints {
 
     /// Calls `respond` with a snapshot of what is recorded now. Starts monitoring if requests may start it; if nothing is
     /// being monitored, returns a response with the reason.
-    fn with_snapshot(&self, respond: impl FnOnce(&Snapshot) -> Response<'static>) -> Response<'static> {
+    fn with_snapshot(&self, respond: impl FnOnce(Snapshot) -> Response<'static>) -> Response<'static> {
         let _use = match self.monitor.begin_use() {
             Ok(in_use) => in_use,
             Err(refusal) => return refusal,
         };
         let _one_at_a_time = SNAPSHOT.lock();
         match session::snapshot() {
-            Some(snapshot) => respond(&snapshot),
+            Some(snapshot) => respond(snapshot),
             None => Response::refusal(
                 503,
                 "no snapshot can be taken: monitoring has just ended, or memory is short",

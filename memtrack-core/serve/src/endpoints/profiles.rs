@@ -23,7 +23,7 @@ fn profile(endpoints: &Endpoints, query: &Query<'_>, first: FirstValue) -> Respo
         return Response::refusal(400, why);
     }
     let Some(seconds) = query.seconds else {
-        return endpoints.with_snapshot(|now| written(now, None, first));
+        return endpoints.with_snapshot(|now| written(&now, None, first));
     };
     // In use also during the pause, so that monitoring does not end.
     let _use = match endpoints.monitor.begin_use() {
@@ -32,12 +32,12 @@ fn profile(endpoints: &Endpoints, query: &Query<'_>, first: FirstValue) -> Respo
     };
     let mut earlier = None;
     let begun = endpoints.with_snapshot(|snapshot| {
-        earlier = Some(Earlier::of(snapshot));
+        earlier = Some(Earlier::of(&snapshot));
         Response::ok("", Vec::new())
     });
     let Some(earlier) = earlier else { return begun };
     std::thread::sleep(Duration::from_secs(seconds));
-    endpoints.with_snapshot(|now| written(now, Some(&earlier), first))
+    endpoints.with_snapshot(|now| written(&now, Some(&earlier), first))
 }
 
 fn written(now: &Snapshot, since: Option<&Earlier>, first: FirstValue) -> Response<'static> {

@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-const PATHS: [&str; 4] = ["/debug/pprof/heap", "/metrics", "/", "/snapshot.memtrack"];
+const PATHS: [&str; 5] = ["/debug/pprof/heap", "/metrics", "/", "/rss", "/snapshot.memtrack"];
 
 /// Fetches everything with a few bytes of memory of its own, and returns the size of the last response.
 fn fetch(address: std::net::SocketAddr, path: &str) -> usize {
@@ -67,7 +67,9 @@ pub fn heap() {
     };
     let bytes: i64 = held.iter().map(|block| block.capacity() as i64).sum();
     assert_eq!([of_blocks(2), of_blocks(3)], [1000, bytes]);
-    drop((response, profile));
+    let resident = get(server.local_addr(), "/rss");
+    assert!(resident.status == 200 && resident.text().contains("live heap blocks"), "{}", resident.text());
+    drop((response, profile, resident));
     server.stop();
     black_box(&held);
     drop(respond("/metrics"));
