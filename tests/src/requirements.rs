@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Returns each requirement's `cfg` name and, if the requirement is met, the file that proves it (an empty path if no file
 /// does).
-pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 13] {
+pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 16] {
     // This is one file in the folder, not the folder itself: cargo checks before every build whether the path has changed, and
     // for a folder it would check all files in it.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
