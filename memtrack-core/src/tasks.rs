@@ -62,6 +62,20 @@ use std::panic::Location;
 
 /// Returns `future` as a task. It has the name of the current `tracing` span, with the feature `tracing`, and the position of
 /// the caller.
+///
+#[cfg_attr(feature = "tracing", doc = "```")]
+#[cfg_attr(not(feature = "tracing"), doc = "```ignore")]
+/// use memtrack_core::tasks;
+///
+/// # tracing::subscriber::set_global_default(tracing_subscriber::registry())?;
+/// memtrack_core::start_monitor();
+/// let span = tracing::info_span!("handle_request");
+/// let request = span.in_scope(|| tasks::track(async { vec![1u8; 1000] }));
+/// # drop(request);
+/// let recording = memtrack_core::stop();
+/// assert!(recording.snapshot().tasks.places.iter().any(|place| place.name == "handle_request"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn track<F: Future>(future: F) -> Tracked<F> {
     track_at(span_name(), Location::caller(), future)

@@ -39,7 +39,7 @@ impl TasksReport {
         text += &fit(width, |room| self.format_places(room));
         let more = self.places_in_all - self.places.len();
         if more > 0 {
-            text += &format!("… and {more} more places\n");
+            text += &format!("… and {more} more place{}\n", if more == 1 { "" } else { "s" });
         }
         let running = self.oldest.len();
         let lists =
