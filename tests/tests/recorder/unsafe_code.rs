@@ -51,7 +51,11 @@ const FILES: &[(&str, &str, &str)] = &[
         "clock environment errno",
         "the processor's counter, the auxiliary vector, `errno`",
     ),
-    ("memtrack-core/recorder/src", "background guarded_file message signals", "threads, system calls"),
+    (
+        "memtrack-core/recorder/src",
+        "background guarded_file internal_pages message signals",
+        "threads, system calls",
+    ),
     ("memtrack-core/recorder/src/dumps", "signal stall", "a signal's handler, `poll`"),
     ("memtrack-core/recorder/src", "probes", "a `nop` with a note that tools outside the program read"),
     ("memtrack-core/serve/src/http", "forked", "a fork handler"),
