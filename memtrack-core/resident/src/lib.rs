@@ -6,7 +6,7 @@
 //! - `pages`: the pages of a mapping
 //! - `binary`: where the data of a binary ends
 //! - `schedule`: when to read
-//! - `container`: what a memory cgroup is charged for
+//! - `cgroup`: limits and charges of a container, which is a memory control group
 //!
 //! **Where do the numbers come from?** `smaps` has exactly what the kernel counts as resident; the counters of `status` are behind
 //! by up to 64 pages a processor, which is more than a small program has, and `pagemap` shows a page of zeros that was only read
@@ -18,12 +18,13 @@
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 mod binary;
-mod container;
+pub mod cgroup;
 mod mappings;
 mod pages;
 mod schedule;
 
 use binary::DataEnds;
+use cgroup::charged;
 use mappings::{Counters, Mapping, list_mappings, read_counters, read_mappings};
 use memtrack_model::snapshot::{MappingKind, ResidentRange, ResidentReading};
 use pages::{PageTable, Pages};
@@ -32,7 +33,6 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-pub use container::charged;
 pub use schedule::Schedule;
 
 /// The resident bytes of a process up to which a reading uses `smaps`, which keeps it from mapping memory for 10 ms at most.

@@ -1,8 +1,7 @@
 //! Dumps that a service writes without being changed or stopped: when SIGUSR2 arrives ([`signal`]), and when memory runs low
 //! ([`pressure`]). A thread of memtrack waits and writes; the program's threads only answer the snapshot. `rise` decides
-//! when a dump is due; `cgroup` and `stall` read the kernel's files.
+//! when a dump is due; `stall` and `memtrack_resident::cgroup` read the kernel's files.
 
-mod cgroup;
 pub mod pressure;
 mod rise;
 pub mod signal;

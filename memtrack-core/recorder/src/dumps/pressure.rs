@@ -1,7 +1,6 @@
 //! A dump when memory runs low. A thread of memtrack reads the kernel's files once a second, or is woken by the kernel when
 //! threads wait for memory, and writes a dump when a source rises above its threshold.
 
-use super::cgroup::{self, Group};
 use super::rise::{EventSource, Reading, Rises};
 use super::stall::Stalls;
 use super::{checked_path, write};
@@ -10,6 +9,7 @@ use crate::events::{fork, resident::page_bytes};
 use crate::{host, message, reentry};
 use memtrack_model::pressure::{Pressure, WatchedSign};
 use memtrack_model::units::human_bytes as bytes;
+use memtrack_resident::cgroup::{self, Group};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! The memory in use and the limits of the process's control group (a container's), and of the groups around it, as far as
-//! they are visible: those of version 2, and those of version 1.
+//! The memory in use and the limits of a process's control group (a container's), and of the groups around it, as far as they
+//! are visible: those of version 2, and those of version 1.
 
+use memtrack_model::snapshot::Charged;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// A control group with a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
+pub struct Group {
     folder: PathBuf,
     version: Version,
 }
@@ -31,17 +32,18 @@ impl Version {
     }
 }
 
-/// The bytes in use of a group and its limit.
+/// The bytes in use of a group, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Usage {
+pub struct Usage {
     /// The bytes in use without the pages of files that have not been used lately: the kernel drops these first.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// The lower one of the limit above which the kernel ends processes and the one above which it slows them down.
-    pub(super) limit_bytes: u64,
+    pub limit_bytes: u64,
 }
 
 impl Usage {
-    pub(super) fn share(&self) -> f64 {
+    /// Returns the bytes in use as a share of the limit.
+    pub fn share(&self) -> f64 {
         self.bytes as f64 / self.limit_bytes as f64
     }
 }
@@ -51,7 +53,7 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 /// Returns the number in the row `name` of a file with rows `NAME NUMBER`.
-pub(super) fn row(path: &Path, name: &str) -> Option<u64> {
+pub fn row(path: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let mut rows = text.lines().filter_map(|line| line.split_once(' '));
     rows.find(|(found, _)| *found == name).and_then(|(_, number)| number.trim().parse().ok())
@@ -59,7 +61,7 @@ pub(super) fn row(path: &Path, name: &str) -> Option<u64> {
 
 impl Group {
     /// Reads the group's usage; `None` if it has no limit, or if a file cannot be read.
-    pub(super) fn usage(&self) -> Option<Usage> {
+    pub fn usage(&self) -> Option<Usage> {
         let (used, limits, inactive) = self.version.names();
         let limits = limits.iter().filter_map(|name| number(&self.folder.join(name)));
         let limit_bytes = limits.filter(|&limit| limit > 0 && limit < NO_LIMIT_BYTES).min()?;
@@ -68,13 +70,41 @@ impl Group {
         Some(Usage { bytes: used.saturating_sub(inactive), limit_bytes })
     }
 
+    /// Returns the limit above which the kernel ends processes of the group; `None` if there is none.
+    fn hard_limit(&self) -> Option<u64> {
+        let limit = number(&self.folder.join(self.version.names().1[0]))?;
+        Some(limit).filter(|&limit| limit < NO_LIMIT_BYTES)
+    }
+
+    /// Returns what the group is charged for, without its limit; `None` if that cannot be read.
+    fn charged(&self) -> Option<Charged> {
+        let stat = |name| row(&self.folder.join("memory.stat"), name);
+        let (anonymous, file, shared) = match self.version {
+            Version::V1 => ("total_rss", "total_cache", "total_shmem"),
+            Version::V2 => ("anon", "file", "shmem"),
+        };
+        let shared_bytes = stat(shared).unwrap_or(0);
+        let kernel_bytes = match self.version {
+            Version::V1 => number(&self.folder.join("memory.kmem.usage_in_bytes")),
+            Version::V2 => stat("kernel"),
+        };
+        Some(Charged {
+            bytes: number(&self.folder.join(self.version.names().0))?,
+            limit_bytes: None,
+            anonymous_bytes: stat(anonymous)?,
+            file_bytes: stat(file)?.saturating_sub(shared_bytes),
+            shared_bytes,
+            kernel_bytes,
+        })
+    }
+
     /// Returns the group's folder.
-    pub(super) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Returns how often the group has reached a limit, or run out of memory, since it exists; `None` if that cannot be read.
-    pub(super) fn limit_events(&self) -> Option<u64> {
+    pub fn limit_events(&self) -> Option<u64> {
         match self.version {
             Version::V1 => number(&self.folder.join("memory.failcnt")),
             Version::V2 => {
@@ -86,11 +116,26 @@ impl Group {
     }
 }
 
-/// Returns the process's groups that account for memory, the innermost first. `root` is the folder in which the system's
+/// Returns what the container of a process (`/proc/PID` or `/proc/self`) is charged for: the innermost group that accounts for
+/// memory, with the lowest limit of the groups around it. `None` if there is none, or its numbers cannot be read; the outermost
+/// group has none.
+pub fn charged(process: &Path) -> Option<Charged> {
+    let groups = groups_of(process, Path::new("/"));
+    let limit_bytes = groups.iter().filter_map(Group::hard_limit).min();
+    Some(Charged { limit_bytes, ..groups.first()?.charged()? })
+}
+
+/// Returns the groups of this process that account for memory, the innermost first. `root` is the folder in which the system's
 /// files are: `/`.
-pub(super) fn groups(root: &Path) -> Vec<Group> {
-    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let (memberships, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
+pub fn groups(root: &Path) -> Vec<Group> {
+    groups_of(&root.join("proc/self"), root)
+}
+
+fn groups_of(process: &Path, root: &Path) -> Vec<Group> {
+    let read = |name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
+    // The mounts are those that this process sees, which may be others than those of the process.
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+    let memberships = read("cgroup");
     let mut groups = Vec::new();
     for (version, kind) in [(Version::V2, "cgroup2"), (Version::V1, "cgroup")] {
         let Some(group) = membership(&memberships, version) else { continue };
@@ -180,6 +225,18 @@ mod tests {
         let usage = |bytes, limit_bytes| Some(Usage { bytes, limit_bytes });
         assert_eq!(usages, [usage(600, 800), usage(900, 1000)]);
         assert_eq!((groups[0].limit_events(), groups[1].limit_events()), (Some(6), None));
+        assert_eq!((groups[0].hard_limit(), groups[1].hard_limit()), (None, Some(1000)));
+        let stat = "anon 500\nfile 150\ninactive_file 100\nshmem 20\nkernel 30\n";
+        write(root.path(), &[("sys/fs/cgroup/pod/app/memory.stat", stat)]);
+        let charged = Charged {
+            bytes: 700,
+            limit_bytes: None,
+            anonymous_bytes: 500,
+            file_bytes: 130,
+            shared_bytes: 20,
+            kernel_bytes: Some(30),
+        };
+        assert_eq!(groups[0].charged(), Some(charged));
     }
 
     #[test]
@@ -196,13 +253,24 @@ mod tests {
                 ),
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", "500\n"),
                 ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n"),
-                ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 50\n"),
+                (
+                    "sys/fs/cgroup/memory/memory.stat",
+                    "inactive_file 1\ntotal_inactive_file 50\ntotal_rss 300\ntotal_cache 90\ntotal_shmem 10\n",
+                ),
                 ("sys/fs/cgroup/memory/memory.failcnt", "7\n"),
             ],
         );
         let [group] = &groups(root.path())[..] else { panic!("one group") };
         assert_eq!(group.usage(), Some(Usage { bytes: 450, limit_bytes: 1000 }));
-        assert_eq!(group.limit_events(), Some(7));
+        assert_eq!((group.limit_events(), group.hard_limit()), (Some(7), Some(1000)));
+        let charged = Charged {
+            bytes: 500,
+            anonymous_bytes: 300,
+            file_bytes: 80,
+            shared_bytes: 10,
+            ..Charged::default()
+        };
+        assert_eq!(group.charged(), Some(charged));
         write(root.path(), &[("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")]);
         assert_eq!(group.usage(), None, "that is no limit");
     }
