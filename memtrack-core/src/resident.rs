@@ -28,7 +28,7 @@ use {
 /// ```
 ///
 /// This function reads the list of the process's pages, takes a snapshot, and looks up functions. It takes some 15 ms a GiB and what
-/// [`snapshot`](crate::snapshot) takes; a service should call it when somebody asks. [`Recording::resident`](crate::Recording::resident)
+/// [`snapshot`](crate::snapshot()) takes; a service should call it when somebody asks. [`Recording::resident`](crate::Recording::resident)
 /// is the same at the end of a recording.
 pub fn resident(lines: usize) -> Option<ResidentReport> {
     #[cfg(feature = "record")]

@@ -2,7 +2,7 @@
 //! reallocate, and free each other's blocks; some blocks are freed as their thread ends. memtrack's sums, live blocks and reports
 //! are compared with the program's own sums: to the byte in exact mode, and within the error otherwise.
 //!
-//! Only blocks that are allocated in the scope [`WORK`] are compared. The lists that refer to them are allocated outside.
+//! Only blocks that are allocated in the scope `WORK` are compared. The lists that refer to them are allocated outside.
 
 mod block;
 
