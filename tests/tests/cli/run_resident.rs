@@ -72,10 +72,7 @@ fn check(arguments: &[&str]) {
         // The allocator also keeps pages that no block has been on.
         assert!(kept + 64_000 >= truth_before["kept"], "{kept}: {truth_before:?} {end:#}");
         assert!(row(end, "stacks") > 3 * 200_000, "{end:#}");
-        // What code beside jemalloc's in the program maps is not recorded.
-        if arguments.is_empty() {
-            assert!(row(end, "mapped") > 1 << 20 && row(end, "not_explained") < sum / 50, "{end:#}");
-        }
+        assert!(row(end, "mapped") > 1 << 20 && row(end, "not_explained") < sum / 50, "{end:#}");
         let pins = &end["sparse_pages"]["pinned_by"][0];
         let line = PAGES.lines().position(|line| line.contains("survivors */")).unwrap() + 1;
         assert_eq!(pins["name"], format!("source.c:{line} insert"), "{end:#}");

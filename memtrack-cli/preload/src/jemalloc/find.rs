@@ -71,7 +71,15 @@ impl ProgramFile {
         })?;
         // Internal functions have a prefix even if public ones have none.
         let internal = if prefix.is_empty() { b"je_".as_slice() } else { prefix };
-        let code = functions().filter(|(name, _)| name.starts_with(internal)).map(|(_, at)| at);
+        // The functions that map memory are in one file of jemalloc. Compilers put unlikely functions and parts of functions
+        // elsewhere, in front of the program's own code, so a range of all of jemalloc would have the program in it.
+        let is_unlikely_part = |name: &[u8]| name.windows(5).any(|part| part == b".cold");
+        let maps_memory = |name: &[u8]| {
+            let own = name.strip_prefix(internal).map(|name| name.strip_prefix(b"je_").unwrap_or(name));
+            let is_static = name.starts_with(b"os_pages_") || name == b"pages_map_slow";
+            (is_static || own.is_some_and(|name| name.starts_with(b"pages_"))) && !is_unlikely_part(name)
+        };
+        let code = functions().filter(|(name, _)| maps_memory(name)).map(|(_, at)| at);
         let code = code.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
         if code.end - code.start > MAX_CODE_BYTES {
             return None;
