@@ -58,10 +58,10 @@ pub(super) fn run(args: &RssArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     Ok(Exit::Success)
 }
 
-/// Returns why a snapshot says nothing about resident memory, and what to do.
+/// Returns why a snapshot has no readings of resident memory, and what to do.
 fn why_there_are_no_readings(snapshot: &Snapshot) -> &'static str {
     if snapshot.seconds_since() != Since::Start {
-        "a PyTorch snapshot says nothing about the memory of the process; `memtrack run --host -- PROGRAM` records it"
+        "a PyTorch snapshot does not describe the memory of the process; `memtrack run --host -- PROGRAM` records it"
     } else {
         "it has no readings of the resident memory: only `memtrack run --host` and memtrack_core::start_monitor() with the host \
          heap make them; of several processes together there are none (--process selects one)"

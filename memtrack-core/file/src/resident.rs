@@ -11,6 +11,10 @@ pub const MAX_RANGES: usize = 1 << 18;
 /// A length takes 5 bytes at most, and a mapping 40 besides.
 const _: () = assert!(MAX_LENGTHS * 5 + (MAX_RANGES + 64) * 40 <= super::chunk::MAX_RAW_BYTES);
 
+/// No system has larger pages, and no program higher addresses, so that sums of these do not overflow.
+const MAX_PAGE_BYTES: u64 = 1 << 30;
+const MAX_ADDRESS: u64 = 1 << 62;
+
 /// Appends a reading.
 pub(super) fn put_reading(out: &mut Vec<u8>, reading: &ResidentReading) {
     put(out, reading.ticks);
@@ -52,7 +56,7 @@ pub(super) fn read_reading(payload: &[u8]) -> Result<ResidentReading, Malformed>
     let ticks = bytes.read_number()?;
     let ended_ticks = ticks.saturating_add(bytes.read_number()?);
     let page_bytes = bytes.read_number()?;
-    if !page_bytes.is_power_of_two() {
+    if !page_bytes.is_power_of_two() || page_bytes > MAX_PAGE_BYTES {
         return Err(Malformed);
     }
     let mut by_kind = [0; MappingKind::COUNT];
@@ -80,7 +84,8 @@ pub(super) fn read_reading(payload: &[u8]) -> Result<ResidentReading, Malformed>
     let mut previous = 0_u64;
     for _ in 0..count {
         let start = previous.checked_add(bytes.read_number()?).ok_or(Malformed)?;
-        let end = start.checked_add(bytes.read_number()?).ok_or(Malformed)?;
+        let end =
+            start.checked_add(bytes.read_number()?).filter(|&end| end <= MAX_ADDRESS).ok_or(Malformed)?;
         previous = end;
         let resident_bytes = bytes.read_number()?;
         let flags = bytes.read_number()?;
@@ -165,5 +170,18 @@ mod tests {
         let mut raw = Vec::new();
         put_reading(&mut raw, &bad);
         assert!(read_reading(&raw).is_err());
+    }
+
+    #[test]
+    fn pages_and_addresses_that_no_system_has_are_refused() {
+        let too_high = ResidentRange { start: 1 << 61, end: (1 << 62) + 1, ..ResidentRange::default() };
+        for bad in [
+            ResidentReading { page_bytes: 1 << 31, ..reading() },
+            ResidentReading { ranges: vec![too_high], ..reading() },
+        ] {
+            let mut raw = Vec::new();
+            put_reading(&mut raw, &bad);
+            assert!(read_reading(&raw).is_err());
+        }
     }
 }

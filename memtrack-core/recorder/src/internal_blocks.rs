@@ -1,5 +1,5 @@
-//! The large blocks that memtrack itself allocated on the heap of a program with a `TrackingAllocator`: chunks of events and
-//! tables. Readings of resident memory count their pages as memtrack's. Blocks below [`MIN_BYTES`] are few, and their pages
+//! The large blocks of memtrack itself: those that it allocated on the heap of a program with a `TrackingAllocator` (chunks of
+//! events and tables), and the pages that it mapped. Readings of resident memory count their pages as memtrack's. Blocks below [`MIN_BYTES`] are few, and their pages
 //! count as free memory that the allocator keeps.
 //!
 //! The table is only written inside memtrack, when it allocates or frees a large block. Nothing here locks, waits or allocates.

@@ -41,7 +41,7 @@ impl Drop for PressureWatch {
     }
 }
 
-/// How the thread is told to end.
+/// How the thread is stopped.
 #[derive(Debug, Default)]
 struct Stop {
     requested: AtomicBool,

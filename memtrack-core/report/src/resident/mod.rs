@@ -1,7 +1,7 @@
 //! Where the resident memory of a process is: a ledger whose rows add up to what the kernel counts. `memtrack rss` and
 //! [`Recording::resident`] print it.
 //!
-//! A reading has the process's resident pages at one moment (`ResidentReading`); the events say which blocks were live then. Each
+//! A reading has the process's resident pages at one moment (`ResidentReading`); the events show which blocks were live then. Each
 //! resident page of anonymous memory goes to the first of these that is true:
 //!
 //! 1. A live heap block is on it: its bytes there are live, the rest is free memory that the block pins.
@@ -10,7 +10,7 @@
 //! 4. The program made a mapping in it: mapped memory that became resident page by page.
 //! 5. Otherwise it is not explained.
 //!
-//! What is not anonymous has its kind from the kernel's list. Where small blocks were sampled, 1 and 3 cannot be told apart on a
+//! What is not anonymous has its kind from the kernel's list. Where small blocks were sampled, 1 and 3 cannot be distinguished on a
 //! page, and the ledger has one row for all free memory in the allocator. Where events were lost, the heap is one row.
 //!
 //! [`Recording::resident`]: https://docs.rs/memtrack-core/latest/memtrack_core/struct.Recording.html
@@ -278,12 +278,22 @@ impl<'a> HostBlocks<'a> {
         }
         // A mapping with heap blocks belongs to the allocator. One that is not of whole pages stands for pages that became
         // memory somewhere in the mapping.
-        let own: Vec<Range<u64>> = mapped
+        let mut own: Vec<Range<u64>> = mapped
             .iter()
             .zip(&heap_mappings)
             .filter(|(range, has_heap)| !**has_heap && range.start % reading.page_bytes == 0)
-            .map(|(range, _)| range.start..range.end.next_multiple_of(reading.page_bytes))
+            .map(|(range, _)| {
+                range.start..range.end.checked_next_multiple_of(reading.page_bytes).unwrap_or(range.end)
+            })
             .collect();
+        // They overlap where the end of one was not recorded.
+        own.dedup_by(|next, before| {
+            let overlaps = next.start < before.end;
+            if overlaps {
+                before.end = before.end.max(next.end);
+            }
+            overlaps
+        });
         let mut sums = Sums { knows_pages: !self.is_sampled && !self.is_incomplete, ..Sums::default() };
         for (index, range) in reading.ranges.iter().enumerate() {
             let is_heap = had_heap[index] || range.is_break;
@@ -303,7 +313,8 @@ impl<'a> HostBlocks<'a> {
             found.fit(range.resident_bytes);
             sums.add(is_heap, has_mapped[index], found);
         }
-        let live_bytes: u64 = live_rows().map(|(_, lifetime)| lifetime.size_bytes).sum();
+        let live_bytes =
+            live_rows().fold(0_u64, |sum, (_, lifetime)| sum.saturating_add(lifetime.size_bytes));
         sums.live_not_resident = live_bytes.saturating_sub(sums.live);
         if self.is_sampled && !self.is_incomplete {
             // Blocks that always are recorded are known by address, the others are estimated.
@@ -311,10 +322,9 @@ impl<'a> HostBlocks<'a> {
             live_rows()
                 .filter(|(_, lifetime)| lifetime.estimated)
                 .for_each(|(_, lifetime)| sampled.add(lifetime.size_bytes as f64, lifetime.blocks));
-            let recorded: u64 = live_rows()
+            let recorded = live_rows()
                 .filter(|(_, lifetime)| lifetime.estimated)
-                .map(|(_, lifetime)| lifetime.size_bytes)
-                .sum();
+                .fold(0_u64, |sum, (_, lifetime)| sum.saturating_add(lifetime.size_bytes));
             let exact = sums.live.saturating_sub(recorded);
             sums.live_estimate = Some(self.precision.bytes(&sampled).add(&Estimate::exact(exact as f64)));
         }
@@ -351,7 +361,7 @@ impl PageSums {
         }
         // Or fewer pages than the kernel counted.
         let sum = self.live + self.beside_live + self.mapped + self.free;
-        self.free += bytes.saturating_sub(sum);
+        self.free = self.free.saturating_add(bytes.saturating_sub(sum));
     }
 }
 
@@ -378,16 +388,16 @@ impl Sums {
         self.beside_live += pages.beside_live;
         self.mapped += pages.mapped;
         match (is_heap, has_mapped) {
-            (true, _) => self.kept += pages.free,
-            (false, true) => self.mapped += pages.free,
-            (false, false) => self.not_explained += pages.free,
+            (true, _) => self.kept = self.kept.saturating_add(pages.free),
+            (false, true) => self.mapped = self.mapped.saturating_add(pages.free),
+            (false, false) => self.not_explained = self.not_explained.saturating_add(pages.free),
         }
     }
 
     fn rows(&self, reading: &ResidentReading) -> Vec<LedgerRow> {
         let all = reading.resident_bytes();
         let exact = |what, bytes: u64| (what, bytes, Estimate::exact(bytes as f64));
-        let heap_bytes = self.live + self.beside_live + self.kept;
+        let heap_bytes = self.live.saturating_add(self.beside_live).saturating_add(self.kept);
         let heap = if self.knows_pages {
             vec![
                 exact(Resident::LiveHeap, self.live),

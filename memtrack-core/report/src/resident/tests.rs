@@ -226,3 +226,15 @@ fn at_most_60_points_are_shown_with_the_last_one() {
     assert!((50..=60).contains(&report.over_time.len()), "{}", report.over_time.len());
     assert_eq!(report.over_time.last().unwrap().seconds, report.end.seconds);
 }
+
+#[test]
+fn mappings_that_overlap_count_once() {
+    let mut recording = Recording::new();
+    recording.event(Action::Alloc, DeviceId::MAPPED, MAPPED, 6 * PAGE, 1);
+    // The end of the first was not recorded.
+    recording.event(Action::Alloc, DeviceId::MAPPED, MAPPED + 2 * PAGE, 2 * PAGE, 1);
+    recording.event(Action::Alloc, DeviceId::MAPPED, MAPPED + 5 * PAGE, u64::MAX, 1);
+    recording.read(&[(MAPPED, 8, &[0, 8])]);
+    let end = recording.report().end;
+    assert_eq!((bytes(&end, Resident::Mapped), sum(&end)), (8 * PAGE, end.resident_bytes));
+}

@@ -159,7 +159,7 @@ impl ResidentReport {
             notes.push("It is not known which blocks were live: events were lost because the machine was too busy, or pages could not be read".to_owned());
         } else if end.trim_at_most_bytes.is_none() {
             notes.push(
-                "Small blocks were sampled: free pages and free memory beside live blocks are not told apart. `memtrack run --host \
+                "Small blocks were sampled: free pages and free memory beside live blocks are not distinguished. `memtrack run --host \
                  --exact`, or in a program Options::exact(), records every block"
                     .to_owned(),
             );
